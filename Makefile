@@ -1,0 +1,59 @@
+# The whole developer manual. Every word sets up what it needs in .venv; `make` alone lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DATA   := $(if $(PCLF_DATA),PCLF_DATA=$(abspath $(PCLF_DATA)),)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench reproduce docs examples gpu clean
+
+help:            ## list these words
+	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+demo: $(VENV)/.run            ## fit three demo catalogues and recommend across them
+	@$(BIN)/pclf demo
+
+test: $(VENV)/.dev            ## all tests
+	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(VENV)/.dev           ## style and types, under a minute
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+bench: $(VENV)/.dev           ## measure speed here; JSON lines under benchmarks/results
+	@$(DATA) $(BIN)/pclf bench --out benchmarks/results
+
+reproduce: $(VENV)/.dev       ## the paper's tables and figure, and docs/reproduction.md
+	@$(DATA) $(BIN)/pclf reproduce --preset both --out runs/reproduce
+
+docs: $(VENV)/.docs           ## build the documentation into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+examples: $(VENV)/.dev        ## run every example
+	@for f in examples/*.py; do echo "== $$f"; $(DATA) $(BIN)/python $$f || exit 1; done
+
+gpu: $(VENV)/.gpu             ## add PyTorch and Triton, so that `make test` covers the GPU engine
+
+clean:           ## remove the environment and everything built
+	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache
+
+$(VENV)/.run: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "pclf needs Python 3.11 or newer; found $$($(PYTHON) --version). Try: make PYTHON=python3.12 demo"; exit 1; }
+	@echo "setting up $(VENV) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+# The version is named because its CPU build is small where it is at hand; any torch of the extra will do.
+$(VENV)/.gpu: $(VENV)/.dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 triton
+	@touch $@

@@ -1,0 +1,54 @@
+"""pclf: cross-domain recommendation from ratings alone.
+
+    data = pclf.Ratings.from_frames({"movies": movies, "books": books})
+    model = pclf.PCLF().fit(data)
+    model.recommend("books", user, n=10)
+
+Names are imported when they are first used, so that importing pclf costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Ratings": "pclf.data.ratings", "Scale": "pclf.data.ratings", "Split": "pclf.data.splits",
+    "given_n": "pclf.data.splits", "hold_out": "pclf.data.splits", "user_folds": "pclf.data.splits",
+    "PCLF": "pclf.models.pclf", "RMGM": "pclf.models.rmgm", "FMM": "pclf.models.fmm",
+    "Bias": "pclf.models.bias", "NMF": "pclf.models.nmf", "CBT": "pclf.models.cbt", "TALMUD": "pclf.models.talmud",
+    "load": "pclf.models", "compare": "pclf.evaluate.compare",
+}
+_ROOMS = ("data", "datasets", "em", "engines", "errors", "evaluate", "models", "storage")
+
+__all__ = ["__version__", *_HOME, *_ROOMS]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    if name in _ROOMS:
+        return import_module(f"pclf.{name}")
+    raise AttributeError(f"module 'pclf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from pclf.data.ratings import Ratings as Ratings
+    from pclf.data.ratings import Scale as Scale
+    from pclf.data.splits import Split as Split
+    from pclf.data.splits import given_n as given_n
+    from pclf.data.splits import hold_out as hold_out
+    from pclf.data.splits import user_folds as user_folds
+    from pclf.evaluate.compare import compare as compare
+    from pclf.models import load as load
+    from pclf.models.bias import Bias as Bias
+    from pclf.models.cbt import CBT as CBT
+    from pclf.models.fmm import FMM as FMM
+    from pclf.models.nmf import NMF as NMF
+    from pclf.models.pclf import PCLF as PCLF
+    from pclf.models.rmgm import RMGM as RMGM
+    from pclf.models.talmud import TALMUD as TALMUD

@@ -1,0 +1,223 @@
+"""Where data sets are, and how they get there: downloaded, checked, unpacked and renamed into place.
+
+Whatever goes wrong on the way, a file that was there before stays as it was.
+"""
+
+import errno
+import hashlib
+import http.client
+import os
+import stat
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from pclf.errors import DataError, DownloadError
+
+CHUNK = 1 << 18
+TIMEOUT = 30.0   # seconds without an answer
+MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A zip file at a public address, its checksum ("sha256:...") and the most room it may take."""
+
+    url: str
+    checksum: str
+    size: int | None = None          # bytes, where known
+    max_bytes: int = 100 * MB
+    max_unpacked: int = 500 * MB
+
+
+def data_folders() -> list[Path]:
+    """Where data sets are looked for, in this order."""
+    own = os.environ.get("PCLF_DATA")
+    return [*([Path(own).expanduser()] if own else []), cache_folder()]
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for pclf, by the custom of the platform."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    if Path(named).is_absolute():
+        return Path(named) / "pclf"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "pclf"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "pclf" / "Cache"
+    return Path.home() / ".cache" / "pclf"
+
+
+def find(folder: str, groups: Sequence[Sequence[str]]) -> tuple[Path, ...] | None:
+    """The first file there is of each group, all in one data folder; None where no folder has them all."""
+    for root in data_folders():
+        found = [next((root / folder / name for name in group if (root / folder / name).is_file()), None)
+                 for group in groups]
+        if all(found):
+            return tuple(path for path in found if path)
+    return None
+
+
+def locate(dataset: Any, file: str | Path | Sequence[str | Path] | None, download: bool) -> tuple[Path, ...]:
+    """The files of a data set, downloaded first where that is needed, allowed and possible."""
+    if file is not None:
+        return _chosen(dataset, [file] if isinstance(file, str | Path) else list(file))
+    found = find(dataset.folder, dataset.files)
+    if found is None and download and dataset.archive:
+        fetch(dataset)
+        found = find(dataset.folder, dataset.files)
+    if found is None:
+        why = "it is not to be downloaded" if dataset.archive else dataset.note
+        raise DownloadError(f"the data set {dataset.name!r} is not here ({why}). {by_hand(dataset)}")
+    return found
+
+
+def _chosen(dataset: Any, files: list[str | Path]) -> tuple[Path, ...]:
+    if len(files) != len(dataset.files):
+        raise DataError(f"file must name {len(dataset.files)} file(s) for {dataset.name!r}; got {files}")
+    paths = []
+    for file in files:
+        places = [Path(file), *(root / dataset.folder / file for root in data_folders())]
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
+            raise DownloadError(f"no file {str(file)!r} here; looked at {', '.join(map(str, places))}")
+        paths.append(path)
+    return tuple(paths)
+
+
+def by_hand(dataset: Any) -> str:
+    """What somebody can do who has the files, or can get them elsewhere."""
+    files = " and ".join(" or ".join(group) for group in dataset.files)
+    source = dataset.url or dataset.homepage
+    first = f"{dataset.folder}/{dataset.files[0][0]}"
+    return (f"Put {files}{f' (from {source})' if source else ''} into {cache_folder() / dataset.folder}, "
+            f"or set PCLF_DATA to a folder that has {first}.")
+
+
+def fetch(dataset: Any) -> Path:
+    """Download and unpack a data set into the cache; its folder changes only at the end, by renaming."""
+    target = cache_folder() / dataset.folder
+    wanted = [PurePosixPath(name).name for group in dataset.files for name in group] + list(dataset.extras)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as scratch:
+            packed = Path(scratch) / "archive.zip"
+            download(dataset.archive, packed)
+            for file in unpack(packed, Path(scratch) / "files", wanted, dataset.archive.max_unpacked):
+                file.replace(target / file.name)
+    except DownloadError as error:
+        raise DownloadError(f"{error}. {by_hand(dataset)}") from error.__cause__
+    except OSError as error:
+        why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise DownloadError(f"{dataset.archive.url} could not be kept in {target}: {why}. Make room there, "
+                            f"or let XDG_CACHE_HOME name another folder. {by_hand(dataset)}") from error
+    return target
+
+
+def download(archive: Archive, target: Path) -> None:
+    """The archive in the file `target`, once its size and checksum are right."""
+    method, _, expected = archive.checksum.partition(":")
+    digest = hashlib.new(method, usedforsecurity=False)
+    if not archive.url.startswith(("https://", "http://")):
+        raise DownloadError(f"an address must start with https:// or http://; got {archive.url}")
+    request = urllib.request.Request(archive.url, headers={"User-Agent": "pclf"})
+    with _answer(request, archive.url) as answer, target.open("wb") as file:
+        promised = int(answer.headers.get("Content-Length") or 0)
+        received = 0
+        with _progress(archive.url, promised or archive.size) as advance:
+            while chunk := _read(answer, archive.url):
+                received += len(chunk)
+                if (seen := max(received, promised)) > archive.max_bytes:
+                    raise DownloadError(f"{archive.url} must have at most {archive.max_bytes:,} bytes; "
+                                        f"got {seen:,}")
+                digest.update(chunk)
+                file.write(chunk)
+                advance(len(chunk))
+    if received < promised:
+        raise DownloadError(f"{archive.url} broke off after {received:,} of {promised:,} bytes")
+    if digest.hexdigest() != expected:
+        raise DownloadError(f"{archive.url} must have the {method} checksum {expected}; got "
+                            f"{digest.hexdigest()}: it has changed, there or on the way")
+
+
+def unpack(packed: Path, target: Path, wanted: Sequence[str], limit: int) -> list[Path]:
+    """The wanted files of a zip, written flat into `target`; a zip that could do harm is refused whole."""
+    target.mkdir()
+    written: list[Path] = []
+    try:
+        with zipfile.ZipFile(packed) as archive:
+            members = archive.infolist()
+            for member in members:
+                _refuse_unsafe(member)
+            if (total := sum(member.file_size for member in members)) > limit:
+                raise DownloadError(f"the archive must unpack to at most {limit:,} bytes; got {total:,}")
+            for name in wanted:
+                named = [m for m in members if PurePosixPath(m.filename).name == name and not m.is_dir()]
+                if named:   # the one nearest the top: a folder of samples may have the same names
+                    member = min(named, key=lambda m: m.filename.count("/"))
+                    written.append(target / name)
+                    with archive.open(member) as source, written[-1].open("wb") as file:
+                        _copy(source, file, member.file_size)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise DownloadError(f"the archive is damaged or cut off ({error})") from error
+    if not written:
+        raise DownloadError(f"the archive must have {', '.join(wanted)}; got none of them")
+    return written
+
+
+def _refuse_unsafe(member: zipfile.ZipInfo) -> None:
+    name = member.filename.replace("\\", "/")
+    if name.startswith("/") or ".." in name.split("/") or ":" in name.split("/")[0]:
+        raise DownloadError(f"the archive must not name files outside its folder; got {member.filename!r}")
+    if stat.S_ISLNK(member.external_attr >> 16):
+        raise DownloadError(f"the archive must not have links; got {member.filename!r}")
+
+
+def _copy(source: IO[bytes], file: IO[bytes], size: int) -> None:
+    while chunk := source.read(CHUNK):
+        file.write(chunk)
+        size -= len(chunk)
+        if size < 0:
+            raise zipfile.BadZipFile("a file is longer than its entry says")
+
+
+def _answer(request: urllib.request.Request, url: str) -> Any:
+    try:
+        return urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise DownloadError(f"{url} answered {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        raise DownloadError(f"{url} could not be reached ({reason}); is there a network?") from error
+
+
+def _read(answer: Any, url: str) -> bytes:
+    try:
+        return answer.read(CHUNK)
+    except (OSError, http.client.HTTPException) as error:
+        raise DownloadError(f"{url} broke off ({error})") from error
+
+
+@contextmanager
+def _progress(url: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr for people, one line for logs."""
+    if not sys.stderr.isatty():
+        print(f"downloading {url}" + (f" ({total / MB:.1f} MB)" if total else ""), file=sys.stderr)
+        yield lambda n: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(url.rpartition("/")[2], total=total)
+        yield lambda n: bar.advance(task, n)

@@ -1,0 +1,168 @@
+"""Delimited rating files as Arrow tables: fast, and never silent about a broken line."""
+
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pclf.errors import DataError
+
+UNIT = b"\x1f"   # stands in for separators of several characters: Arrow splits at a single one
+NUMBER = {"int": r"^-?[0-9]{1,18}$", "float": r"^-?[0-9]{1,18}(\.[0-9]*)?$"}
+
+
+class DataWarning(UserWarning):
+    """Some lines of a file were broken and left out: `path`, `count`, `first_line` (the first line is 1)."""
+
+    def __init__(self, path: Path, count: int, n_lines: int, first_line: int, text: str) -> None:
+        self.path, self.count, self.first_line = path, count, first_line
+        super().__init__(f"{path}: left out {count:,} broken of {n_lines:,} lines; "
+                         f"the first is line {first_line}: {text!r}")
+
+
+def read(path: Path, columns: Mapping[str, str], *, separator: str, header: Mapping[str, str] | None = None,
+         quoted: bool = False, encoding: str = "utf-8", scale: Sequence[float] = ()) -> Any:
+    """The wanted columns of a text file as a pyarrow Table.
+
+    `columns` maps names to "int", "float", "id" or "text". Without a header they are the first columns of the
+    file; `header` gives the name that each has in the first line, in lower case. A line is broken, left out
+    and reported when it has another number of fields than the others, when a number is none, when a text is
+    empty, or when its "rating" is not on the scale. Unless `quoted` (true CSV), quotes are not syntax, and are
+    trimmed off numbers and ids: a stray one costs its own line at most, never the lines up to the next quote.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as csv
+
+    original = path.read_bytes().rstrip()
+    data, delimiter = _utf8(original, encoding), separator
+    if len(separator) > 1:
+        data, delimiter = data.replace(separator.encode(), UNIT), UNIT.decode()
+    fields = _fields(path, data, delimiter, columns, header)
+    uneven: list[int] = []
+
+    def leave_out(row: Any) -> str:
+        uneven.append(row.number)
+        return "skip"
+
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(data),
+            csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=fields,
+                            skip_rows=0 if header is None else 1),
+            csv.ParseOptions(delimiter=delimiter, quote_char='"' if quoted else False,
+                             newlines_in_values=quoted, ignore_empty_lines=False,
+                             invalid_row_handler=leave_out),
+            csv.ConvertOptions(include_columns=list(columns), strings_can_be_null=False,
+                               column_types=dict.fromkeys(columns, pa.string())))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path} cannot be read as {_shape(columns, separator)}: {error}") from error
+
+    good = np.ones(table.num_rows, bool)
+    for name, kind in columns.items():
+        column, fits = _converted(table[name], kind, quoted)
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+        good &= fits
+    if scale:
+        snapped, fits = _on_scale(table["rating"].to_numpy(), np.asarray(scale, float))
+        table = table.set_column(table.schema.get_field_index("rating"), "rating", pa.array(snapped))
+        good &= fits
+    if good.all() and not uneven:
+        return table
+    _report(path, original, good, np.array(uneven, int), header is not None, _shape(columns, separator))
+    return table.filter(pa.array(good))
+
+
+def titles(path: Path, columns: Mapping[str, str], **options: Any) -> dict[Any, str]:
+    """The dict {item_id: title} of a file with these two columns; empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    table = read(path, columns, **options)
+    return dict(zip(table["item_id"].to_pylist(), table["title"].to_pylist(), strict=True))
+
+
+def matrix(path: Path, variable: str) -> Any:
+    """The variable of a MATLAB file: a NumPy array, or a SciPy sparse matrix."""
+    from scipy.io import loadmat
+
+    try:
+        found = loadmat(path)
+    except (ValueError, TypeError, NotImplementedError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read as a MATLAB file: {error}") from error
+    if variable not in found:
+        raise DataError(f"{path} must have the variable {variable}; "
+                        f"got {', '.join(v for v in found if not v.startswith('__')) or 'none'}")
+    return found[variable]
+
+
+def _utf8(data: bytes, encoding: str) -> bytes:
+    if data.isascii():
+        return data
+    try:
+        return data.decode(encoding).removeprefix("\ufeff").encode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1").encode()   # cannot fail; an odd letter is better than no data
+
+
+def _fields(path: Path, data: bytes, delimiter: str, columns: Mapping[str, str],
+            header: Mapping[str, str] | None) -> list[str]:
+    """A name for each field of a line, ours for the columns we want."""
+    lines = data[:100_000].decode(errors="replace").split("\n")[:100]
+    if not data:
+        raise DataError(f"{path} is empty; expected {_shape(columns, delimiter)}")
+    if header is None:
+        n_fields = Counter(line.count(delimiter) + 1 for line in lines).most_common(1)[0][0]
+        if n_fields < len(columns):
+            raise DataError(f"{path} must have lines of {_shape(columns, delimiter)}; got {lines[0][:80]!r}")
+        return [*columns, *(f"other {i}" for i in range(len(columns), n_fields))]
+    found = [field.strip(' "\r').lower() for field in lines[0].split(delimiter)]
+    missing = [theirs for theirs in header.values() if theirs not in found]
+    if missing:
+        raise DataError(f"{path} must have the columns {', '.join(header.values())} in its first line; "
+                        f"{', '.join(missing)} not among: {', '.join(found)[:200]}")
+    ours = {theirs: name for name, theirs in header.items()}
+    return [ours.get(field, f"other {i}") for i, field in enumerate(found)]
+
+
+def _converted(column: Any, kind: str, quoted: bool) -> tuple[Any, np.ndarray]:
+    """The column as its kind, and which of its fields are of that kind."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not quoted:
+        column = pc.utf8_trim(column, " " if kind == "text" else ' "\\')
+    if kind in ("id", "text"):
+        return column, pc.not_equal(column, "").to_numpy()
+    wanted = pa.int64() if kind == "int" else pa.float64()
+    try:
+        return column.cast(wanted), np.ones(len(column), bool)
+    except pa.ArrowInvalid:
+        fits = pc.match_substring_regex(column, NUMBER[kind])
+        return pc.if_else(fits, column, "0").cast(wanted), fits.to_numpy()
+
+
+def _on_scale(values: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    at = np.searchsorted(scale, values - 1e-6).clip(max=len(scale) - 1)
+    return scale[at], np.abs(scale[at] - values) <= 1e-6   # NaN is not
+
+
+def _report(path: Path, original: bytes, good: np.ndarray, uneven: np.ndarray, header: bool,
+            shape: str) -> None:
+    """One warning for all broken lines; a file that has little else is an error."""
+    n_lines = len(good) + len(uneven)
+    lines = np.setdiff1d(np.arange(n_lines) + 1 + header, uneven)   # of the rows that were parsed
+    broken = np.union1d(uneven, lines[~good])
+    first = int(broken[0])
+    text = original.split(b"\n", first)[first - 1].rstrip(b"\r").decode("latin-1")[:80]
+    if len(broken) > n_lines / 2:
+        raise DataError(f"{path} must have lines of {shape}; {len(broken):,} of {n_lines:,} are not, "
+                        f"the first is line {first}: {text!r}")
+    warnings.warn(DataWarning(path, len(broken), n_lines, first, text), stacklevel=5)
+
+
+def _shape(columns: Mapping[str, str], separator: str) -> str:
+    shown = {"\t": " TAB ", "\x1f": " "}.get(separator, separator)
+    return shown.join(columns)

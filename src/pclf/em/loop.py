@@ -1,0 +1,191 @@
+"""Annealed EM: start values, temperatures, stopping, trace, callbacks. No device and no domain in sight."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.em.mstep import Means, Priors, log_prior, mstep, prior_means
+from pclf.em.state import Engine, Params, Problem, Stats
+
+BLOCK = 4096   # ratings whose random posteriors are held at a time
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration of EM. Objectives compare at the same beta only."""
+
+    iteration: int                   # from 1, over all temperatures
+    beta: float
+    objective: float                 # tempered log-likelihood, plus the log-prior
+    held_out: float | None = None    # mean log-likelihood a held-out rating, where some are held out
+    seconds: float = 0.0             # since the start of the run
+
+
+Callback = Callable[[Step], bool | None]          # a true answer stops the run
+HeldOut = Callable[[Params, Means], float]         # mean log-likelihood of held-out ratings
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Temperatures of the annealing, and when to stop.
+
+    Each beta but the last is kept for `steps` iterations; the last until the objective grows by less than
+    `tol` of its value, the held-out likelihood has not risen for `patience` iterations, or `max_iter`
+    iterations were made in all.
+    """
+
+    betas: tuple[float, ...] = (0.8, 0.9, 1.0)
+    steps: int = 5
+    max_iter: int = 50
+    tol: float = 1e-5
+    patience: int = 3
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of EM leaves: parameters, the populations they shrink to, the trace."""
+
+    params: Params
+    means: Means
+    trace: tuple[Step, ...]
+    converged: bool
+
+
+def run(
+    engine: Engine,
+    problem: Problem,
+    start: Stats,
+    *,
+    schedule: Schedule = Schedule(),
+    priors: Priors = Priors(),
+    held_out: HeldOut | None = None,
+    callbacks: Iterable[Callback] = (),
+) -> Run:
+    """Annealed EM (Hofmann & Puzicha 1998; Si & Jin 2003) from start counts to parameters.
+
+    At a fixed beta the recorded objective never falls. With `held_out`, the parameters returned are those
+    with the best held-out likelihood. Ctrl-C ends the run early, with a warning, and keeps what was learned.
+    """
+    data, began = engine.place(problem), time.perf_counter()
+    stats = Stats(
+        engine.put(start.users), tuple(map(engine.put, start.items)), tuple(map(engine.put, start.tables)), 0.0
+    )
+    trace: list[Step] = []
+    params, means = Params(stats.users, stats.items, stats.tables), prior_means(stats, problem)
+    best, best_value, waited, converged = None, -np.inf, 0, False
+    callbacks = list(callbacks)
+    try:
+        for stage, beta in enumerate(schedule.betas):
+            last = stage == len(schedule.betas) - 1
+            left = schedule.max_iter - len(trace)
+            means, previous = prior_means(stats, problem), -np.inf
+            params = mstep(stats, problem, priors, means)
+            for _ in range(left if last else min(schedule.steps, left)):
+                stats = engine.estep(data, params, beta)
+                objective = stats.objective + log_prior(params, problem, priors, means)
+                value = held_out(params, means) if held_out else None
+                step = Step(len(trace) + 1, beta, objective, value, time.perf_counter() - began)
+                trace.append(step)
+                if value is not None:
+                    waited = 0 if value > best_value else waited + 1
+                    if value > best_value:
+                        best, best_value = (params, means), value
+                stop = any([callback(step) for callback in callbacks])
+                converged = last and (
+                    objective - previous <= schedule.tol * abs(objective)
+                    or (value is not None and waited >= schedule.patience)
+                )
+                if stop or converged:
+                    break
+                params, previous = mstep(stats, problem, priors, means), objective
+            else:
+                continue
+            break
+    except KeyboardInterrupt:
+        warnings.warn(
+            f"interrupted after {len(trace)} of {schedule.max_iter} iterations; the model so far is kept.",
+            UserWarning, stacklevel=2,
+        )
+    params, means = best or (params, means)
+    return Run(_to_numpy(engine, params), _means_to_numpy(engine, means), tuple(trace), converged)
+
+
+def random_posteriors(problem: Problem, rng: np.random.Generator) -> Stats:
+    """The paper's start: a random normalised posterior for each rating and view, and the counts it implies.
+
+    Costs ratings x K x C random numbers, made and added up a block at a time.
+    """
+    stats = _zeros(problem)
+    for i, view in enumerate(problem.layout.views):
+        for z, item_rows in zip(view.domains, problem.item_rows[i], strict=True):
+            u, v, r = problem.user_rows[z][problem.user[z]], item_rows[problem.item[z]], problem.level[z]
+            for start in range(0, len(r), BLOCK):
+                block = slice(start, start + BLOCK)
+                shape = (len(r[block]), problem.layout.n_user_clusters, view.n_clusters)
+                posterior = rng.random(shape)
+                posterior *= view.weight / posterior.sum(axis=(1, 2))[:, None, None]
+                np.add.at(stats.users, u[block], posterior.sum(axis=2))
+                np.add.at(stats.items[i], v[block], posterior.sum(axis=1))
+                for level in np.unique(r[block]):
+                    stats.tables[i][level] += posterior[r[block] == level].sum(axis=0)
+    return stats
+
+
+def random_memberships(problem: Problem, rng: np.random.Generator) -> Stats:
+    """A cheap start: each user and item a random membership, each table cell the levels of its view, jittered.
+
+    Costs (users + items) x clusters random numbers, however many ratings there are.
+    """
+    stats = _zeros(problem)
+    n_users = np.zeros(problem.n_users)
+    for i, view in enumerate(problem.layout.views):
+        n_items, n_levels = np.zeros(problem.n_items[i]), np.zeros(problem.n_levels)
+        for z, item_rows in zip(view.domains, problem.item_rows[i], strict=True):
+            user_counts = np.bincount(problem.user[z], minlength=len(problem.user_rows[z]))
+            np.add.at(n_users, problem.user_rows[z], view.weight * user_counts)
+            item_counts = np.bincount(problem.item[z], minlength=len(item_rows))
+            np.add.at(n_items, item_rows, view.weight * item_counts)
+            n_levels += view.weight * np.bincount(problem.level[z], minlength=problem.n_levels)
+        _spread(stats.items[i], n_items, rng)
+        jitter = rng.uniform(0.5, 1.5, stats.tables[i].shape)
+        stats.tables[i][:] = n_levels[:, None, None] * jitter / jitter[0].size
+    _spread(stats.users, n_users, rng)
+    return stats
+
+
+STARTS: dict[str, Callable[[Problem, np.random.Generator], Stats]] = {
+    "posteriors": random_posteriors,
+    "memberships": random_memberships,
+}
+
+
+def _spread(out: NDArray[np.float64], counts: NDArray[np.float64], rng: np.random.Generator) -> None:
+    """Rows of a flat Dirichlet, scaled to the counts."""
+    out[:] = rng.standard_exponential(out.shape)
+    out *= (counts / out.sum(axis=1))[:, None]
+
+
+def _zeros(problem: Problem) -> Stats:
+    k, views = problem.layout.n_user_clusters, problem.layout.views
+    return Stats(
+        np.zeros((problem.n_users, k)),
+        tuple(np.zeros((v, view.n_clusters)) for v, view in zip(problem.n_items, views, strict=True)),
+        tuple(np.zeros((problem.n_levels, k, view.n_clusters)) for view in views),
+        0.0,
+    )
+
+
+def _to_numpy(engine: Engine, params: Params) -> Params:
+    return Params(
+        engine.get(params.users), tuple(map(engine.get, params.items)), tuple(map(engine.get, params.tables))
+    )
+
+
+def _means_to_numpy(engine: Engine, means: Means) -> Means:
+    return Means(
+        engine.get(means.users), tuple(map(engine.get, means.items)), tuple(map(engine.get, means.tables))
+    )

@@ -1,0 +1,137 @@
+"""The M-step and the priors, once for all engines.
+
+Written with operators and methods that NumPy arrays and PyTorch tensors share, so the arrays stay where the
+engine put them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pclf.em.state import Array, Groups, Params, Problem, Stats
+
+
+@dataclass(frozen=True)
+class Priors:
+    """How many ratings' worth each prior counts; 0 everywhere is the paper's plain maximum likelihood.
+
+    users, items: Dirichlet prior of a membership P(k | u) or P(c | v); its mean is the share of each cluster
+    in the row's group. table: of a cell P(r | k, c); its mean is what the cell would be if row and column did
+    not interact, P(r | k) P(r | c) / P(r).
+    """
+
+    users: float = 0.0
+    items: float = 0.0
+    table: float = 0.0
+
+
+@dataclass(frozen=True)
+class Means:
+    """Where the priors pull to. Held while the temperature is, so that EM climbs one objective."""
+
+    users: Array               # (G, K)  a row for each group
+    items: tuple[Array, ...]   # (G, C)  a view
+    tables: tuple[Array, ...]  # (R, K, C)
+
+
+def mstep(stats: Stats, problem: Problem, priors: Priors, means: Means) -> Params:
+    """Parameters from expected counts: eqs. (Cu)-(rConCuCvspetwo), with pseudo-counts where there are priors.
+
+    The paper's P(C) and P(u | C) appear as their product, P(u, C) = counts / total.
+    """
+    views = range(len(stats.items))
+    return Params(
+        _joint(stats.users, priors.users, means.users, problem.user_groups),
+        tuple(_joint(stats.items[i], priors.items, means.items[i], problem.item_groups[i]) for i in views),
+        tuple(_conditional(stats.tables[i], priors.table, means.tables[i]) for i in views),
+    )
+
+
+def prior_means(stats: Stats, problem: Problem) -> Means:
+    """The shares of the clusters in each group, and tables without interaction, from the counts at hand."""
+    views = range(len(stats.items))
+    return Means(
+        shares(stats.users, problem.user_groups),
+        tuple(shares(stats.items[i], problem.item_groups[i]) for i in views),
+        tuple(_no_interaction(table) for table in stats.tables),
+    )
+
+
+def shares(counts: Array, groups: Groups) -> Array:
+    """The share of each cluster in each group; of all rows together where a group has no counts. (G, clusters)"""
+    everyone = counts.sum(0)
+    out = counts[: len(groups)] * 0
+    for g, (start, stop) in enumerate(groups):
+        total = counts[start:stop].sum(0) + 1e-6 * everyone
+        out[g] = total / total.sum()
+    return out
+
+
+def memberships(joint: Array, groups: Groups, fallback: Array) -> Array:
+    """P(cluster | row) by Bayes' rule (Model Inference); a row without ratings gets its group's fallback."""
+    total = joint.sum(1)[:, None]
+    empty = total <= 0
+    out = joint / (total + empty)
+    for (start, stop), mean in zip(groups, fallback, strict=True):
+        out[start:stop] += empty[start:stop] * mean
+    return out
+
+
+def log_prior(params: Params, problem: Problem, priors: Priors, means: Means) -> float:
+    """log of the prior density up to a constant: what the penalised objective adds to the likelihood."""
+    total = 0.0
+    if priors.users:
+        total += priors.users * _log_density(params.users, problem.user_groups, means.users)
+    for i, groups in enumerate(problem.item_groups):
+        if priors.items:
+            total += priors.items * _log_density(params.items[i], groups, means.items[i])
+        if priors.table:
+            total += priors.table * float((means.tables[i] * _log(params.tables[i])).sum())
+    return total
+
+
+def _joint(counts: Array, strength: float, mean: Array, groups: Groups) -> Array:
+    total = counts.sum()
+    if not strength:
+        return counts / total
+    out = counts / total
+    for g, (start, stop) in enumerate(groups):
+        rows = counts[start:stop]
+        n = rows.sum(1)[:, None]
+        out[start:stop] = (rows + strength * mean[g]) * (n / (n + strength) / total)
+    return out
+
+
+def _conditional(counts: Array, strength: float, mean: Array) -> Array:
+    if strength:
+        counts = counts + strength * mean
+    total = counts.sum(0)
+    empty = total <= 0                                         # a cell nobody visits stays flat
+    return (counts + empty) / (total + empty * len(counts))
+
+
+def _no_interaction(counts: Array) -> Array:
+    """P(r | k) P(r | c) / P(r), normalised over levels. (R, K, C)"""
+    n = counts.sum()
+    floor = 1e-6 * n / len(counts)
+    row = counts.sum(2)[:, :, None] + floor                    # (R, K, 1)
+    column = counts.sum(1)[:, None, :] + floor                 # (R, 1, C)
+    level = counts.sum(2).sum(1)[:, None, None] + floor        # (R, 1, 1)
+    mean = (row / row.sum(0)) * (column / column.sum(0)) / (level / n)
+    return mean / mean.sum(0)
+
+
+def _log_density(joint: Array, groups: Groups, means: Array) -> float:
+    """sum over rows with ratings of <mean, log membership>."""
+    total = 0.0
+    for (start, stop), mean in zip(groups, means, strict=True):
+        rows = joint[start:stop]
+        mass = rows.sum(1)[:, None]
+        seen = mass > 0
+        total += float((mean * _log(rows / (mass + ~seen) + ~seen * 1.0)).sum())
+    return total
+
+
+def _log(x: Array) -> Array:
+    x = x + 1e-30 * (x <= 0)
+    return x.log() if hasattr(x, "log") else np.log(x)

@@ -1,0 +1,237 @@
+"""Compare: models x splits -> a tidy table, and whether the differences are more than luck.
+
+    >>> found = compare({"pclf": PCLF(), "bias": Bias()}, user_folds(data))     # doctest: +SKIP
+    >>> print(found)                                                            # doctest: +SKIP
+    >>> found.paired("bias")                                                    # doctest: +SKIP
+"""
+
+import inspect
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from pclf.data.ratings import Ratings
+from pclf.data.splits import Split
+from pclf.errors import UnknownNameError, did_you_mean
+from pclf.evaluate import metrics as by
+from pclf.evaluate.significance import PairedTest, paired_tests
+from pclf.models.base import RULES, Recommender
+
+LIKED = 0.7   # of the way up the scale: 4 and 5 of five stars, 8 to 10 of ten
+
+
+class Score(NamedTuple):
+    """One number of the table. `rule` is None for metrics of a distribution or a list."""
+
+    model: str
+    split: int
+    domain: str
+    metric: str
+    rule: str | None
+    value: float
+    seconds: float   # of the fit
+    n: int           # test ratings
+
+
+class Paired(NamedTuple):
+    """The test of one model against the reference, in one domain, by one metric and rule."""
+
+    domain: str
+    metric: str
+    rule: str | None
+    test: PairedTest
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found: `scores` is the tidy table, everything else is computed from it."""
+
+    scores: tuple[Score, ...]
+
+    def to_arrow(self) -> Any:
+        """A pyarrow table, a row a score."""
+        import pyarrow as pa
+
+        return pa.table({name: [getattr(s, name) for s in self.scores] for name in Score._fields})
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Mean and standard deviation over the splits, for each model, domain, metric and rule."""
+        rows = []
+        for (domain, metric, rule), models in self._families().items():
+            for model, values in models.items():
+                found = np.array([s.value for s in values])
+                rows.append({"domain": domain, "metric": metric, "rule": rule, "model": model,
+                             "mean": float(found.mean()), "sd": float(found.std(ddof=1)) if len(found) > 1 else None,
+                             "splits": len(found), "seconds": float(np.mean([s.seconds for s in values]))})
+        return rows
+
+    def paired(self, reference: str) -> list[Paired]:
+        """Every model against a reference, over the splits, by Wilcoxon and t.
+
+        Holm's correction is over the models inside one domain, metric and rule.
+        """
+        return [Paired(*family, test)
+                for family, models in self._families().items() if reference in models or self._unknown(reference)
+                for test in paired_tests({model: {s.split: s.value for s in values}
+                                          for model, values in models.items()}, reference)]
+
+    def __str__(self) -> str:
+        """A Markdown table: a line a domain, metric and rule, a column a model, mean ± sd."""
+        models = list(dict.fromkeys(s.model for s in self.scores))
+        lines: dict[tuple[str, ...], dict[str, str]] = {}
+        for row in self.summary():
+            spread = f" ± {row['sd']:.4f}" if row["sd"] is not None else ""
+            key = (row["domain"], row["metric"], row["rule"] or "")
+            lines.setdefault(key, {})[row["model"]] = f"{row['mean']:.4f}{spread}"
+        head = ["domain", "metric", "rule", *models]
+        body = [[*key, *(cells.get(model, "") for model in models)] for key, cells in lines.items()]
+        return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+
+    _repr_markdown_ = __str__
+
+    def _families(self) -> dict[tuple[str, str, str | None], dict[str, list[Score]]]:
+        out: dict[tuple[str, str, str | None], dict[str, list[Score]]] = {}
+        for s in self.scores:
+            out.setdefault((s.domain, s.metric, s.rule), {}).setdefault(s.model, []).append(s)
+        return out
+
+    def _unknown(self, reference: str) -> bool:
+        """False where the reference is known but has no such metric; an error where nobody knows it."""
+        known = dict.fromkeys(s.model for s in self.scores)
+        if reference not in known:
+            raise UnknownNameError(did_you_mean(reference, known, "model"))
+        return False
+
+
+def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules: Sequence[str] = RULES,
+            metrics: Sequence[str] = ("mae", "rmse"), n_jobs: int = 1, random_state: int = 0,
+            fit_options: Mapping[str, Any] | None = None) -> Comparison:
+    """Fit every model on every split, once each, and score it on the split's test ratings.
+
+    models: settings, by the names they get in the table; they are cloned and stay unfitted.
+    rules: "mean" and "median"; a model without a distribution is scored by the mean alone.
+    metrics: "mae", "rmse" (by rule); "log_score", "ece", "coverage", "crps" (models with a distribution);
+    "precision@10", "recall@10", "ndcg@10" or any other n: of all items that the user did not rate in training,
+    a test rating at least 70 % up the scale being relevant.
+    n_jobs: processes; with more than one each is single-threaded. fit_options: passed to every `fit` that
+    knows them (engine, dtype, ...).
+    """
+    check_metrics(metrics)
+    check_rules(rules)
+    if not models:
+        raise ValueError("compare needs at least one model: pass a dict of name and model.")
+    parts = list(splits)
+    if not parts:
+        raise ValueError("compare needs at least one split; got none.")
+    options = {"random_state": random_state, **({"n_threads": 1} if n_jobs > 1 else {}), **(fit_options or {})}
+    jobs = [(name, i, models[name], split) for (i, split), name in product(enumerate(parts), models)]
+    done: dict[tuple[str, int], list[Score]] = {}
+    run_all(partial(_job, rules=rules, metrics=metrics, options=options), jobs, n_jobs,
+            lambda job, scores: done.__setitem__(job[:2], scores))
+    return Comparison(tuple(score for job in jobs for score in done[job[:2]]))
+
+
+def fit_timed(model: Recommender, train: Ratings, options: Mapping[str, Any]) -> tuple[Recommender, float]:
+    """A fitted clone and the seconds it took. Options that the model's `fit` does not know are left out."""
+    fresh = clone(model)
+    known = inspect.signature(fresh.fit).parameters
+    start = time.perf_counter()
+    fresh.fit(train, **{name: value for name, value in options.items() if name in known})
+    return fresh, time.perf_counter() - start
+
+
+def score(model: Recommender, test: Ratings, rules: Sequence[str],
+          metrics: Sequence[str]) -> Iterator[tuple[str, str, str | None, float, int]]:
+    """Domain, metric, rule, value and number of ratings, for all that a fitted model can be asked."""
+    for name, domain in test.domains.items():
+        if not len(domain):
+            continue
+        point = {rule: model.predict_codes(name, domain.user, domain.item, rule=rule)
+                 for rule in rules if rule in model.rules and any(metric in by.POINT for metric in metrics)}
+        proba = None
+        if hasattr(model, "predict_proba") and any(metric in by.DISTRIBUTION for metric in metrics):
+            proba = model.predict_proba(name, domain.users.decode(domain.user), domain.items.decode(domain.item))
+        for metric in metrics:
+            if metric in by.POINT:
+                for rule, prediction in point.items():
+                    yield name, metric, rule, by.POINT[metric](domain.ratings, prediction), len(domain)
+            elif metric in by.DISTRIBUTION:
+                if proba is not None:
+                    extra = (test.level_values(name),) if metric == "crps" else ()
+                    yield name, metric, None, by.DISTRIBUTION[metric](proba, test.levels(name), *extra), len(domain)
+            elif (value := _score_lists(model, test, name, metric)) is not None:
+                yield name, metric, None, value, len(domain)
+
+
+def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
+            done: Callable[[Any, Any], None]) -> None:
+    """done(job, work(job)) for every job as it finishes, in this process (n_jobs=1) or in several.
+
+    Stopped by Ctrl-C or an error, it lets the running jobs finish, reports them too, and drops the others.
+    """
+    if n_jobs == 1:
+        for job in jobs:
+            done(job, work(job))
+        return
+    with ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn"), initializer=_ignore_ctrl_c) as pool:
+        open_ = {pool.submit(work, job): job for job in jobs}
+        try:
+            for future in as_completed(list(open_)):
+                job = open_.pop(future)
+                done(job, future.result())
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            for future, job in open_.items():
+                if future.done() and not future.cancelled() and future.exception() is None:
+                    done(job, future.result())
+            raise
+
+
+def check_metrics(metrics: Sequence[str]) -> None:
+    known = [*by.POINT, *by.DISTRIBUTION, *(f"{name}@10" for name in by.LIST)]
+    for metric in metrics:
+        name, at, n = metric.partition("@")
+        if metric not in known and not (name in by.LIST and at and n.isdigit() and int(n) > 0):
+            raise UnknownNameError(did_you_mean(metric, known, "metric"))
+
+
+def check_rules(rules: Sequence[str]) -> None:
+    for rule in rules:
+        if rule not in RULES:
+            raise ValueError(f"rules must be among: {', '.join(RULES)}; got {rule!r}.")
+
+
+def _job(job: tuple[str, int, Recommender, Split], rules: Sequence[str], metrics: Sequence[str],
+         options: Mapping[str, Any]) -> list[Score]:
+    name, i, model, split = job
+    fitted, seconds = fit_timed(model, split.train, options)
+    return [Score(name, i, domain, metric, rule, value, seconds, n)
+            for domain, metric, rule, value, n in score(fitted, split.test, rules, metrics)]
+
+
+def _score_lists(model: Recommender, test: Ratings, name: str, metric: str) -> float | None:
+    """None where the test ratings of a domain hold no relevant item."""
+    kind, _, n = metric.partition("@")
+    domain = test.domains[name]
+    scale = domain.scale.values
+    liked = domain.ratings >= scale[0] + LIKED * (scale[-1] - scale[0])
+    if not liked.any():
+        return None
+    users, rows = np.unique(domain.user[liked], return_inverse=True)
+    lists: NDArray[np.int32] = model.recommend(name, domain.users.decode(users), int(n)).codes
+    return by.LIST[kind](int(n), lists, rows, domain.item[liked])
+
+
+def _ignore_ctrl_c() -> None:
+    """Ctrl-C reaches the whole process group; the parent decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,102 @@
+"""Significance: is a difference between two models more than luck? Paired over splits, Holm-corrected.
+
+The two models are compared on the same splits, so the differences are what is tested: by the signed-rank test of
+Wilcoxon, which assumes little, and by the t test, which says how large the difference may be. Splits of the same
+ratings overlap, so their differences are not quite independent: read a p just below 0.05 as a hint.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pclf.errors import UnknownNameError, did_you_mean
+
+LEVEL = 0.95   # of the interval
+
+
+class PairedTest(NamedTuple):
+    """A model against the reference. A negative effect means the model has the smaller value."""
+
+    model: str
+    reference: str
+    splits: int
+    effect: float            # mean of model - reference
+    low: float               # its 95 % interval, by t
+    high: float
+    relative: float          # effect / mean of the reference
+    p_wilcoxon: float
+    p_t: float
+    p_wilcoxon_holm: float   # corrected for the number of models in the family
+    p_t_holm: float
+
+
+def paired_tests(scores: Mapping[str, Mapping[Hashable, float]], reference: str) -> list[PairedTest]:
+    """Every other model against the reference: {model: {split: value}} is one family of tests.
+
+    Two models are compared on the splits that both have; p is NaN where these are fewer than two.
+    """
+    if reference not in scores:
+        raise UnknownNameError(did_you_mean(reference, scores, "model"))
+    base, tests = scores[reference], []
+    for model, values in scores.items():
+        if model != reference:
+            common = [split for split in base if split in values]
+            own, its = np.array([values[s] for s in common]), np.array([base[s] for s in common])
+            tests.append((model, *_compare(own, its)))
+    wilcoxon, t = holm([row[-2] for row in tests]), holm([row[-1] for row in tests])
+    return [PairedTest(model, reference, *numbers, float(w), float(p))
+            for (model, *numbers), w, p in zip(tests, wilcoxon, t, strict=True)]
+
+
+def holm(p: ArrayLike) -> NDArray[np.float64]:
+    """Holm's step-down correction: valid whatever the dependence between the tests. NaN stays and does not count.
+
+    The smallest of k values is multiplied by k, the next by k - 1 and so on, never below the one before it.
+    """
+    raw = np.asarray(p, float)
+    out = np.full(raw.shape, np.nan)
+    order = np.argsort(raw)                       # NaN goes last
+    order = order[: np.count_nonzero(~np.isnan(raw))]
+    stepped = raw[order] * np.arange(len(order), 0, -1)
+    out[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    return out
+
+
+def interval(values: ArrayLike) -> tuple[float, float, float]:
+    """The mean and its 95 % interval by t; an interval needs two values."""
+    from scipy.stats import t
+
+    x = np.asarray(values, float)
+    if len(x) < 2:
+        return (float(x.mean()) if len(x) else np.nan), np.nan, np.nan
+    half = t.ppf((1 + LEVEL) / 2, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
+    return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
+
+
+def _compare(own: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[int, *tuple[float, ...]]:
+    difference = own - base
+    mean, low, high = interval(difference)
+    relative = mean / base.mean() if len(base) and base.mean() else np.nan
+    return len(difference), mean, low, high, float(relative), _wilcoxon(difference), _t(difference)
+
+
+def _wilcoxon(difference: NDArray[np.float64]) -> float:
+    from scipy.stats import wilcoxon
+
+    if len(difference) < 2:
+        return np.nan
+    moved = difference[difference != 0]           # as Wilcoxon did: no difference says nothing
+    return float(wilcoxon(moved).pvalue) if len(moved) else 1.0
+
+
+def _t(difference: NDArray[np.float64]) -> float:
+    from scipy.stats import t
+
+    if len(difference) < 2:
+        return np.nan
+    error = difference.std(ddof=1) / np.sqrt(len(difference))
+    if error == 0:
+        return 0.0 if difference.any() else 1.0
+    return float(2 * t.sf(abs(difference.mean()) / error, len(difference) - 1))

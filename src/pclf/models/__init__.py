@@ -1,0 +1,39 @@
+"""The models, all with one contract: `create` makes one by name, `load` reads one from a file."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pclf.errors import ModelFileError, UnknownNameError, did_you_mean
+
+if TYPE_CHECKING:
+    from pclf.models.base import Recommender
+
+NAMES = ("PCLF", "RMGM", "FMM", "CBT", "TALMUD", "NMF", "Bias")
+
+
+def create(name: str, **settings: Any) -> "Recommender":
+    """A model by its name, upper or lower case."""
+    by_lower = {known.lower(): known for known in NAMES}
+    if name.lower() not in by_lower:
+        raise UnknownNameError(did_you_mean(name, list(NAMES), "model"))
+    return getattr(import_module(f"pclf.models.{name.lower()}"), by_lower[name.lower()])(**settings)  # type: ignore[no-any-return]
+
+
+def load(path: str | Path) -> "Recommender":
+    """A model that `save` wrote."""
+    from pclf import storage
+
+    file = storage.load(path)
+    try:
+        model = create(file.kind, **file.settings)
+        model._restore(file.data, file.arrays, file.extra)
+    except (UnknownNameError, TypeError, KeyError) as error:
+        raise ModelFileError(f"{path} holds a {file.kind} model that this version cannot read: {error}.") from None
+    return model
+
+
+def __getattr__(name: str) -> Any:
+    if name in NAMES:
+        return getattr(import_module(f"pclf.models.{name.lower()}"), name)
+    raise AttributeError(f"module 'pclf.models' has no attribute {name!r}")

@@ -1,0 +1,264 @@
+"""Recommender: the contract that every model keeps.
+
+Every model here predicts a rating by a product of user and item factors on the domain's own scale, so a model
+is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files are handled once, below.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from pclf.data.ratings import Domain, Ratings
+from pclf.errors import NotFittedError, UnknownNameError, did_you_mean
+
+Floats = NDArray[np.floating[Any]]
+BLOCK = 1 << 22   # scores held at a time by `recommend`
+
+
+class Recommendation(NamedTuple):
+    item: Hashable
+    score: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """Top-N lists of many users: item codes and scores, best first; short lists end in -1 and -inf."""
+
+    domain: Domain
+    users: Sequence[Hashable]
+    codes: NDArray[np.int32]   # (users, n)
+    scores: Floats             # (users, n)
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def __getitem__(self, row: int) -> list[Recommendation]:
+        codes = [int(c) for c in self.codes[row] if c >= 0]
+        ids = self.domain.items.decode(codes)
+        return [Recommendation(i, float(s), self.domain.title(c))
+                for i, s, c in zip(ids, self.scores[row], codes, strict=False)]
+
+    def __iter__(self) -> Iterator[tuple[Hashable, list[Recommendation]]]:
+        return ((user, self[row]) for row, user in enumerate(self.users))
+
+    def to_arrow(self) -> Any:
+        """A pyarrow table with the columns user_id, item_id, title, score, rank."""
+        import pyarrow as pa
+
+        row, rank = np.nonzero(self.codes >= 0)
+        codes = self.codes[row, rank]
+        return pa.table({
+            "user_id": pa.array([self.users[r] for r in row]),
+            "item_id": pa.array(self.domain.items.decode(codes)),
+            "title": pa.array([self.domain.title(int(c)) for c in codes]),
+            "score": pa.array(self.scores[row, rank]),
+            "rank": pa.array(rank + 1),
+        })
+
+
+class Recommender(BaseEstimator):
+    """Settings in `__init__`, untouched by `fit`; what is learned ends in an underscore."""
+
+    rules: ClassVar[tuple[str, ...]] = ("mean",)
+
+    data_: Ratings
+
+    def fit(self, data: Ratings | Mapping[str, Any], *, random_state: int | np.random.Generator | None = 0) -> Self:
+        """Learn from ratings, or from a dict of data frames, one a domain."""
+        ratings = as_ratings(data)
+        self._fit(ratings, np.random.default_rng(random_state))
+        self._keep(ratings)
+        return self
+
+    def predict(self, domain: str, users: Any, items: Any, *, rule: str = "mean",
+                user_domain: str | None = None) -> Floats:
+        """Ratings on the domain's own scale, for pairs of users and items.
+
+        users, items: one id, or a list or array of ids; one against many is repeated. A user is looked up in
+        `domain`, then in the other domains, or only in `user_domain` where that is given.
+        rule: "mean" is best for squared error, "median" for absolute error (models with a distribution).
+        """
+        self._check_rule(rule)
+        target = self._domain(domain)
+        item_codes = self._item_codes(target, as_list(items))
+        user_factors = self._user_factors(domain, as_list(users), user_domain)
+        return self._on_scale(domain, inner(user_factors, self._factors(domain)[1][item_codes]))
+
+    def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
+                      rule: str = "mean") -> Floats:
+        """`predict` for codes of the domain instead of ids: what evaluation uses."""
+        self._check_rule(rule)
+        self._check_fitted()
+        user_factors, item_factors = self._factors(domain)
+        return self._on_scale(domain, inner(user_factors[users], item_factors[items]))
+
+    def recommend(self, domain: str, users: Any = None, n: int = 10, *, exclude_seen: bool = True,
+                  candidates: Sequence[Hashable] | None = None, exclude: Sequence[Hashable] = (),
+                  user_domain: str | None = None) -> "list[Recommendation] | Recommendations":
+        """The n best items of a domain: a list for one user, `Recommendations` for a list of users or all.
+
+        users: an id of any domain, a guest, a list of these, or None for every user of the domain.
+        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice,
+        `exclude` takes items out of it.
+        """
+        if n < 1:
+            raise ValueError(f"n must be at least 1; got {n}.")
+        target = self._domain(domain)
+        single = users is not None and not is_batch(users)
+        wanted = list(target.users.ids) if users is None else as_list(users)
+        allowed = np.ones(target.n_items, bool)
+        if candidates is not None:
+            allowed[:] = False
+            allowed[self._item_codes(target, list(candidates))] = True
+        allowed[self._item_codes(target, list(exclude))] = False
+        codes, scores = self._top_n(domain, wanted, n, exclude_seen, allowed, user_domain)
+        out = Recommendations(target, wanted, codes, scores)
+        return out[0] if single else out
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file (safetensors with a JSON manifest), replacing it whole or not at all."""
+        from pclf import storage
+
+        self._check_fitted()
+        storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state())
+
+    def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
+        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+
+    def _factors(self, domain: str) -> tuple[Floats, Floats]:
+        """(users of the domain, D) and (items of the domain, D); their products are ratings."""
+        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Arrays, and what else JSON can hold."""
+        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+
+    def _restore(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
+        self._set_state(data, arrays, extra)
+        self._keep(data)
+
+    def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
+        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+
+    def _keep(self, ratings: Ratings) -> None:
+        """Fitted from here on. Set last, so that a failed fit leaves no half-fitted model."""
+        self.data_ = ratings
+        self.__dict__.pop("_seen", None)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "data_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit(data) first.")
+
+    def _check_rule(self, rule: str) -> None:
+        if rule not in self.rules:
+            known = ", ".join(self.rules)
+            raise ValueError(f"rule must be one of: {known} (for {type(self).__name__}); got {rule!r}.")
+
+    def _domain(self, name: str) -> Domain:
+        self._check_fitted()
+        try:
+            return self.data_.domains[name]
+        except KeyError:
+            raise UnknownNameError(did_you_mean(name, list(self.data_.domains), "domain")) from None
+
+    def _on_scale(self, domain: str, scores: Floats) -> Floats:
+        values = self.data_.domains[domain].scale.values
+        return np.clip(np.asarray(scores, np.float64), values[0], values[-1])
+
+    def _item_codes(self, domain: Domain, items: list[Hashable]) -> NDArray[np.int32]:
+        codes = domain.items.encode(items)
+        if (codes < 0).any():
+            domain.items.code(items[int((codes < 0).argmax())])
+        return codes
+
+    def _find_user(self, domain: str, user: Hashable, user_domain: str | None) -> tuple[str, int]:
+        """The domain a user is known in, and the code there."""
+        if user_domain is not None:
+            return user_domain, self._domain(user_domain).users.code(user)
+        if user in self.data_.domains[domain].users:
+            return domain, self.data_.domains[domain].users.code(user)
+        homes = [name for name, d in self.data_.domains.items() if user in d.users]
+        if len(homes) == 1 or (homes and self.data_.shared_users):
+            return homes[0], self.data_.domains[homes[0]].users.code(user)
+        if homes:
+            raise UnknownNameError(f"user {user!r} is not in {domain!r} and is known in several other domains "
+                                   f"({', '.join(homes)}): say which with user_domain=...")
+        return domain, self.data_.domains[domain].users.code(user)
+
+    def _user_factors(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
+        """(users, D): rows of the domain's own factors. Models that can score strangers override this."""
+        known = self._domain(domain).users
+        codes = known.encode(users)
+        if (codes < 0).any():
+            stranger = users[int((codes < 0).argmax())]
+            home, _ = self._find_user(domain, stranger, user_domain)
+            raise UnknownNameError(f"user {stranger!r} is known in {home!r} only, and {type(self).__name__} "
+                                   f"cannot score users of another domain.")
+        return self._factors(domain)[0][codes]
+
+    @cached_property
+    def _seen(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int32]]]:
+        """For each domain, the items that each of its users rated (CSR)."""
+        out = {}
+        for name, d in self.data_.domains.items():
+            indptr = np.concatenate([[0], np.cumsum(np.bincount(d.user, minlength=d.n_users))])
+            out[name] = (indptr, d.item[np.argsort(d.user, kind="stable")])
+        return out
+
+    def _seen_items(self, domain: str, user: Any) -> NDArray[np.int32]:
+        code = self.data_.domains[domain].users.encode([user])[0]
+        if code < 0:
+            return np.empty(0, np.int32)
+        indptr, items = self._seen[domain]
+        return items[indptr[code]:indptr[code + 1]]
+
+    def _top_n(self, domain: str, users: list[Any], n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+               user_domain: str | None) -> tuple[NDArray[np.int32], Floats]:
+        """Best items by blocks of users, so that users x items never exists."""
+        from pclf.engines.kernels import top_n
+
+        item_factors = np.ascontiguousarray(self._factors(domain)[1], np.float32)
+        rows = max(1, BLOCK // max(1, len(item_factors)))
+        codes, scores = [], []
+        for start in range(0, len(users), rows):
+            block = users[start:start + rows]
+            product = self._user_factors(domain, block, user_domain).astype(np.float32) @ item_factors.T
+            product[:, ~allowed] = -np.inf
+            seen = [self._seen_items(domain, u) if exclude_seen else np.empty(0, np.int32) for u in block]
+            indptr = np.concatenate([[0], np.cumsum([len(s) for s in seen])]).astype(np.int64)
+            c, s = top_n(product, indptr, np.concatenate(seen).astype(np.int32), n)
+            codes.append(c)
+            scores.append(np.where(c >= 0, self._on_scale(domain, s), -np.inf))
+        return np.concatenate(codes), np.concatenate(scores)
+
+
+def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
+    if isinstance(data, Ratings):
+        return data
+    if isinstance(data, Mapping):
+        return Ratings.from_frames(data)
+    raise TypeError(f"data must be Ratings or a dict of data frames, one a domain; got {type(data).__name__}. "
+                    f"See Ratings.from_frame for one long frame.")
+
+
+def is_batch(ids: Any) -> bool:
+    """A list or an array is many ids; anything else, a tuple included, is one."""
+    return isinstance(ids, list) or (hasattr(ids, "__array__") and np.ndim(ids) > 0)
+
+
+def as_list(ids: Any) -> list[Any]:
+    if not is_batch(ids):
+        return [ids]
+    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+
+
+def inner(a: Floats, b: Floats) -> Floats:
+    """Products of rows with rows; one row against many is repeated."""
+    return np.einsum("nd,nd->n", *np.broadcast_arrays(a, b))

@@ -1,0 +1,166 @@
+"""What a fitted mixture says in words: clusters with their typical members, explanations, similar items."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pclf.models.base import Floats, Recommendation
+
+if TYPE_CHECKING:
+    from pclf.models.mixture import _Mixture
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster with its typical members: (id, title, membership), best first, for each domain."""
+
+    view: str                                                          # "users", "common", or a domain
+    index: int
+    share: float                                                       # of the ratings of its view
+    members: dict[str, list[tuple[Hashable, str, float]]] = field(repr=False)
+
+    def __str__(self) -> str:
+        names = "; ".join(f"{domain}: {', '.join(title for _, title, _ in top[:3])}"
+                          for domain, top in self.members.items() if top)
+        return f"{self.view} cluster {self.index} ({self.share:.0%}): {names}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one view contributes to a prediction."""
+
+    view: str
+    weight: float                              # W of eq. (Fr)
+    prediction: float                          # of this view alone
+    cell: tuple[int, int]                      # the user and item cluster that matter most
+    cell_weight: float                         # P(k | u) P(c | v) there
+    cell_rating: float                         # S there
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a rating is predicted: in words (`text`) and in numbers."""
+
+    text: str
+    prediction: float
+    distribution: Floats = field(repr=False)               # (R,)
+    parts: tuple[Part, ...]
+    user_clusters: tuple[tuple[int, float], ...]           # the strongest, with P(k | u)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
+    """User clusters, then the item clusters of each view, of the first member."""
+    member, out = model.members_[0], []
+    mass = member.user_shares.mean(axis=0)
+    top_users = {name: _top(member.users[model._user_rows(name)], _counts(d.user, d.n_users), d.users, None, n)
+                 for name, d in model.data_.domains.items()}
+    for k, share in enumerate(mass / mass.sum()):
+        out.append(Cluster("users", k, float(share), {name: top[k] for name, top in top_users.items()}))
+    for i, view in enumerate(model.layout_.views):
+        names = [name for z, name in enumerate(model.data_.domains) if z in view.domains]
+        rows = {name: dict(model._views(name))[i] for name in names}
+        top_items, total = {}, np.zeros(view.n_clusters)
+        for name in names:
+            d = model.data_.domains[name]
+            counts = _counts(d.item, d.n_items)
+            total += counts @ member.items[i][rows[name]]
+            top_items[name] = _top(member.items[i][rows[name]], counts, d.items, d.title, n)
+        for c in range(view.n_clusters):
+            out.append(Cluster(view.name, c, float(total[c] / total.sum()),
+                               {name: top_items[name][c] for name in names}))
+    return out
+
+
+def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_domain: str | None) -> Explanation:
+    target = model._domain(domain)
+    users, items = model._user_side(domain, user, user_domain), model._item_side(domain, item)
+    distribution = model._distribution(domain, users, items)[0]
+    values = model.data_.level_values(domain)
+    prediction = float(distribution @ values)
+    p_user, member = users[0][0], model.members_[0]
+    strongest = tuple((int(k), float(p_user[k])) for k in np.argsort(-p_user)[:3])
+    parts = []
+    for i, weight in model.weights_[domain].items():
+        s = np.einsum("r,rkc->kc", values, member.tables[i])
+        joint = np.outer(p_user, items[0][i][0])
+        k, c = np.unravel_index(joint.argmax(), joint.shape)
+        parts.append(Part(model.layout_.views[i].name, weight, float((joint * s).sum()), (int(k), int(c)),
+                          float(joint[k, c]), float(s[k, c])))
+    title = target.title(int(target.items.encode([item])[0])) if item in target.items else str(item)
+    return Explanation(_in_words(model, domain, title, prediction, parts, strongest), prediction, distribution,
+                       tuple(parts), strongest)
+
+
+def similar_items(model: "_Mixture", domain: str, item: Hashable, n: int, to: str) -> list[Recommendation]:
+    """Items of `to` whose ratings by the user clusters correlate best with those of `item`.
+
+    The profile of an item is the mean rating that each user cluster gives it; user clusters are shared by all
+    domains, so profiles of a film and a book compare.
+    """
+    source, target = model._domain(domain), model._domain(to)
+    if model.layout_.separate_users and to != domain:
+        raise ValueError(f"{type(model).__name__} fits each domain apart, so items of {domain!r} and {to!r} do not "
+                         f"compare. Use PCLF or RMGM.")
+    code = source.items.code(item)
+    own = _profiles(model, domain)[code]
+    others = _profiles(model, to)
+    scores = others @ own / np.maximum(np.linalg.norm(others, axis=1) * np.linalg.norm(own), 1e-12)
+    if to == domain:
+        scores[code] = -np.inf
+    order = np.argsort(-scores, kind="stable")[: min(n, len(scores) - (to == domain))]
+    return [Recommendation(i, float(scores[c]), target.title(int(c)))
+            for i, c in zip(target.items.decode(order), order, strict=True)]
+
+
+def _profiles(model: "_Mixture", domain: str) -> Floats:
+    """Mean rating of each item by each user cluster, less the item's mean, scaled by the cluster's share. (V, K)"""
+    values, parts = model.data_.level_values(domain), []
+    rows = dict(model._views(domain))
+    for member in model.members_:
+        profile = sum(weight * member.items[i][rows[i]] @ np.einsum("r,rkc->ck", values, member.tables[i])
+                      for i, weight in model.weights_[domain].items())
+        share = member.user_shares.mean(axis=0)
+        parts.append((profile - (profile @ share)[:, None]) * np.sqrt(share))
+    profiles = np.concatenate(parts, axis=1)
+    # What a cluster gives to everything says nothing about one item: centre on the domain's items.
+    return profiles - profiles.mean(axis=0)
+
+
+def _top(membership: Floats, counts: Floats, vocabulary: Any, title: Any, n: int) -> list[list[Any]]:
+    """For each cluster its n most typical rows: P(row | cluster) P(cluster | row), so neither rare nor generic."""
+    out = []
+    for c in range(membership.shape[1]):
+        order = np.argsort(-(membership[:, c] ** 2) * counts, kind="stable")[:n]
+        order = order[counts[order] > 0]
+        out.append([(i, title(int(row)) if title else str(i), float(membership[row, c]))
+                    for i, row in zip(vocabulary.decode(order), order, strict=True)])
+    return out
+
+
+def _counts(codes: Any, size: int) -> Floats:
+    return np.bincount(codes, minlength=size).astype(np.float64)
+
+
+def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, parts: list[Part],
+              strongest: tuple[tuple[int, float], ...]) -> str:
+    best = model.data_.domains[domain].scale.values[-1]
+    members = {(c.view, c.index): c.members.get(domain, []) for c in _item_clusters(model, domain)}
+    lines = [f"{title}: {prediction:.2f} of {best:g} expected."]
+    tastes = ", ".join(f"cluster {k} ({p:.0%})" for k, p in strongest if p >= 0.05)
+    lines.append(f"The user's tastes: {tastes}.")
+    for part in parts:
+        kind = "common" if part.view == "common" else f"{part.view}-only"
+        like = ", ".join(t for _, t, _ in members[part.view, part.cell[1]] if t != title)
+        lines.append(f"{part.weight:.0%} of it from the {kind} clusters, which say {part.prediction:.2f}: user cluster "
+                     f"{part.cell[0]} gives {part.cell_rating:.2f} to items like {like or 'no other'}.")
+    return "\n".join(lines)
+
+
+def _item_clusters(model: "_Mixture", domain: str) -> list[Cluster]:
+    """The item clusters a domain takes part in, with three typical items each."""
+    return [c for c in clusters(model, 3) if c.view != "users" and domain in c.members]
