@@ -2,6 +2,7 @@
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.data.scale import Scale
+from pclf.data.splits import Split, given_n, hold_out, user_folds
 from pclf.data.vocabulary import Vocabulary
 
-__all__ = ["Domain", "Ratings", "Scale", "Vocabulary"]
+__all__ = ["Domain", "Ratings", "Scale", "Split", "Vocabulary", "given_n", "hold_out", "user_folds"]

@@ -7,6 +7,7 @@ import errno
 import hashlib
 import http.client
 import os
+import shutil
 import stat
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from pclf.errors import DataError, DownloadError
 
@@ -105,13 +106,16 @@ def by_hand(dataset: Any) -> str:
 def fetch(dataset: Any) -> Path:
     """Download and unpack a data set into the cache; its folder changes only at the end, by renaming."""
     target = cache_folder() / dataset.folder
-    wanted = [PurePosixPath(name).name for group in dataset.files for name in group] + list(dataset.extras)
+    needed = [name for group in dataset.files for name in group]
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target) as scratch:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
             packed = Path(scratch) / "archive.zip"
             download(dataset.archive, packed)
-            for file in unpack(packed, Path(scratch) / "files", wanted, dataset.archive.max_unpacked):
+            limit = dataset.archive.max_unpacked
+            files = unpack(packed, Path(scratch) / "files", needed, dataset.extras, limit=limit)
+            target.mkdir(exist_ok=True)
+            for file in reversed(files):   # the ratings come last: with them the data set is there, and whole
                 file.replace(target / file.name)
     except DownloadError as error:
         raise DownloadError(f"{error}. {by_hand(dataset)}") from error.__cause__
@@ -148,8 +152,12 @@ def download(archive: Archive, target: Path) -> None:
                             f"{digest.hexdigest()}: it has changed, there or on the way")
 
 
-def unpack(packed: Path, target: Path, wanted: Sequence[str], limit: int) -> list[Path]:
-    """The wanted files of a zip, written flat into `target`; a zip that could do harm is refused whole."""
+def unpack(packed: Path, target: Path, needed: Sequence[str], extras: Sequence[str] = (), *,
+           limit: int) -> list[Path]:
+    """The files of a zip that have these names, written flat into `target`, needed ones first.
+
+    A zip that could do harm, or has not all that is needed, is refused whole.
+    """
     target.mkdir()
     written: list[Path] = []
     try:
@@ -159,17 +167,18 @@ def unpack(packed: Path, target: Path, wanted: Sequence[str], limit: int) -> lis
                 _refuse_unsafe(member)
             if (total := sum(member.file_size for member in members)) > limit:
                 raise DownloadError(f"the archive must unpack to at most {limit:,} bytes; got {total:,}")
-            for name in wanted:
+            for name in (*needed, *extras):
                 named = [m for m in members if PurePosixPath(m.filename).name == name and not m.is_dir()]
                 if named:   # the one nearest the top: a folder of samples may have the same names
                     member = min(named, key=lambda m: m.filename.count("/"))
                     written.append(target / name)
                     with archive.open(member) as source, written[-1].open("wb") as file:
-                        _copy(source, file, member.file_size)
+                        shutil.copyfileobj(source, file, CHUNK)
+                elif name in needed:
+                    raise DownloadError(f"the archive must have the file {name}; "
+                                        f"got {', '.join(m.filename for m in members[:8]) or 'none'}")
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise DownloadError(f"the archive is damaged or cut off ({error})") from error
-    if not written:
-        raise DownloadError(f"the archive must have {', '.join(wanted)}; got none of them")
     return written
 
 
@@ -179,14 +188,6 @@ def _refuse_unsafe(member: zipfile.ZipInfo) -> None:
         raise DownloadError(f"the archive must not name files outside its folder; got {member.filename!r}")
     if stat.S_ISLNK(member.external_attr >> 16):
         raise DownloadError(f"the archive must not have links; got {member.filename!r}")
-
-
-def _copy(source: IO[bytes], file: IO[bytes], size: int) -> None:
-    while chunk := source.read(CHUNK):
-        file.write(chunk)
-        size -= len(chunk)
-        if size < 0:
-            raise zipfile.BadZipFile("a file is longer than its entry says")
 
 
 def _answer(request: urllib.request.Request, url: str) -> Any:

@@ -31,7 +31,7 @@ def read(path: Path, columns: Mapping[str, str], *, separator: str, header: Mapp
     `columns` maps names to "int", "float", "id" or "text". Without a header they are the first columns of the
     file; `header` gives the name that each has in the first line, in lower case. A line is broken, left out
     and reported when it has another number of fields than the others, when a number is none, when a text is
-    empty, or when its "rating" is not on the scale. Unless `quoted` (true CSV), quotes are not syntax, and are
+    empty, or when its "rating" is not on the scale. Unless `quoted` (true CSV), quotes are no syntax but are
     trimmed off numbers and ids: a stray one costs its own line at most, never the lines up to the next quote.
     """
     import pyarrow as pa

@@ -30,7 +30,7 @@ def load(name: str, path: Path, *, keep_implicit: bool = False, five_stars: bool
     domains, as in the paper. `keep_implicit` keeps the zeros, as the lowest value of a scale 0 to 10.
     """
     if keep_implicit and (five_stars or path.suffix == ".mat"):
-        raise ValueError("keep_implicit goes with neither five_stars nor the sub-matrix: 0 has no place there")
+        raise ValueError("keep_implicit goes with neither five_stars nor the sub-matrix: they have no 0")
     table, titles = (_from_matrix(path), {}) if path.suffix == ".mat" else (_from_csv(path), _titles(path))
     if not keep_implicit:
         table = table.filter(table["rating"].to_numpy() > 0)

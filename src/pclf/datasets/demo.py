@@ -4,13 +4,13 @@ The paper's own example: an item has a *region*, which means something in every 
 means something in its domain alone. People have tastes for both. So what films teach about regions is of use
 for books, what they teach about thrillers is not.
 
-The ratings are not drawn from a mixture of clusters, so that no model of this library is right by construction:
+The ratings are not drawn from a mixture of clusters, so no model of this library is right by construction:
 
     liking(u, v) = level(u) + spread(u) * (0.7 region taste + 0.6 genre taste) + quality(v)
-    rating(u, v) = 3 + liking + noise, rounded, 1 to 5
+    rating(u, v) = 3.2 + liking + noise, rounded, 1 to 5
 
-Tastes are continuous. Region tastes lie near three hidden traits of a person; genre tastes follow the traits a
-little, and differently in each domain. Nobody rates at random: an item is picked for being popular and liked.
+Tastes are continuous. Region tastes lie near three hidden traits of a person; genre tastes follow the traits
+a little, and differently in each domain. Nobody rates at random: popular and liked items come first.
 """
 
 from collections.abc import Mapping
@@ -75,7 +75,7 @@ NAMES = ("ana", "bo", "chidi", "dana", "emil", "freya", "goro", "hana", "ines", 
 
 @dataclass(frozen=True)
 class Truth:
-    """What the ratings were made from. Regions and genres by title; tastes by user id, in order of the names."""
+    """What the ratings were made from: of every item the region and genre, of every user the tastes."""
 
     regions: tuple[str, ...]
     genres: Mapping[str, tuple[str, ...]]               # domain -> names
@@ -104,9 +104,9 @@ def _world(seed: int) -> tuple[dict[str, tuple[list[str], list[str], NDArray[np.
     arrays = {}
     first = 0
     for domain, (n_users, middle) in PEOPLE.items():
-        items = [(place_title, region, genre) for region in PLACES for genre in TITLES[domain]
-                 for place_title in _titles(domain, region, genre)]
-        titles, regions, genres = zip(*items, strict=True)
+        items = [(title, region, genre) for region in PLACES for genre in TITLES[domain]
+                 for title in _titles(domain, region, genre)]
+        titles, regions, genres = zip(*(items[i] for i in rng.permutation(len(items))), strict=True)
         region = np.array([made.regions.index(r) for r in regions])           # (V,)
         genre = np.array([made.genres[domain].index(g) for g in genres])      # (V,)
         users = [f"{NAMES[i % len(NAMES)]}-{i:03d}" for i in range(first, first + n_users)]
@@ -123,7 +123,7 @@ def _world(seed: int) -> tuple[dict[str, tuple[list[str], list[str], NDArray[np.
 
         rated = _picked(rng, liking, middle)                                  # (U, V)
         user, item = np.nonzero(rated)
-        rating = np.rint(3 + liking[rated] + rng.normal(0, 0.6, len(user))).clip(1, 5)
+        rating = np.rint(3.2 + liking[rated] + rng.normal(0, 0.6, len(user))).clip(1, 5)
         arrays[domain] = [users[u] for u in user], [titles[v] for v in item], rating
         made.region_of[domain] = dict(zip(titles, regions, strict=True))
         made.genre_of[domain] = dict(zip(titles, genres, strict=True))
@@ -143,6 +143,6 @@ def _picked(rng: np.random.Generator, liking: Tastes, middle: int) -> NDArray[np
     """Which items each user rates: popular ones first, and those they like.   (U, V)"""
     n_users, n_items = liking.shape
     counts = np.rint(middle * np.exp(rng.normal(0, 0.5, n_users))).clip(FEWEST, n_items // 2)
-    appeal = rng.normal(0, 0.8, n_items) + 0.5 * liking + rng.gumbel(size=liking.shape)
-    rank = (-appeal).argsort(axis=1).argsort(axis=1)   # the largest, with Gumbel noise: draws without putting back
+    appeal = rng.normal(0, 0.8, n_items) + 0.8 * liking + rng.gumbel(size=liking.shape)
+    rank = (-appeal).argsort(axis=1).argsort(axis=1)   # with Gumbel noise, the first n are n draws by appeal
     return rank < counts[:, None]

@@ -6,10 +6,12 @@
 """
 
 import inspect
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -27,6 +29,7 @@ from pclf.evaluate import metrics as by
 from pclf.evaluate.significance import PairedTest, paired_tests
 from pclf.models.base import RULES, Recommender
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")   # numba's is an option of fit
 LIKED = 0.7   # of the way up the scale: 4 and 5 of five stars, 8 to 10 of ten
 
 
@@ -69,10 +72,10 @@ class Comparison:
         rows = []
         for (domain, metric, rule), models in self._families().items():
             for model, values in models.items():
-                found = np.array([s.value for s in values])
-                rows.append({"domain": domain, "metric": metric, "rule": rule, "model": model,
-                             "mean": float(found.mean()), "sd": float(found.std(ddof=1)) if len(found) > 1 else None,
-                             "splits": len(found), "seconds": float(np.mean([s.seconds for s in values]))})
+                mean, sd = mean_sd([s.value for s in values])
+                seconds, _ = mean_sd([s.seconds for s in values])
+                rows.append({"domain": domain, "metric": metric, "rule": rule, "model": model, "mean": mean,
+                             "sd": sd, "splits": len(values), "seconds": seconds})
         return rows
 
     def paired(self, reference: str) -> list[Paired]:
@@ -80,10 +83,15 @@ class Comparison:
 
         Holm's correction is over the models inside one domain, metric and rule.
         """
-        return [Paired(*family, test)
-                for family, models in self._families().items() if reference in models or self._unknown(reference)
-                for test in paired_tests({model: {s.split: s.value for s in values}
-                                          for model, values in models.items()}, reference)]
+        known = dict.fromkeys(s.model for s in self.scores)
+        if reference not in known:
+            raise UnknownNameError(did_you_mean(reference, known, "model"))
+        out = []
+        for family, models in self._families().items():
+            if reference in models:   # it may have no distribution
+                values = {model: {s.split: s.value for s in scores} for model, scores in models.items()}
+                out += [Paired(*family, test) for test in paired_tests(values, reference)]
+        return out
 
     def __str__(self) -> str:
         """A Markdown table: a line a domain, metric and rule, a column a model, mean ± sd."""
@@ -105,13 +113,6 @@ class Comparison:
             out.setdefault((s.domain, s.metric, s.rule), {}).setdefault(s.model, []).append(s)
         return out
 
-    def _unknown(self, reference: str) -> bool:
-        """False where the reference is known but has no such metric; an error where nobody knows it."""
-        known = dict.fromkeys(s.model for s in self.scores)
-        if reference not in known:
-            raise UnknownNameError(did_you_mean(reference, known, "model"))
-        return False
-
 
 def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules: Sequence[str] = RULES,
             metrics: Sequence[str] = ("mae", "rmse"), n_jobs: int = 1, random_state: int = 0,
@@ -121,8 +122,8 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     models: settings, by the names they get in the table; they are cloned and stay unfitted.
     rules: "mean" and "median"; a model without a distribution is scored by the mean alone.
     metrics: "mae", "rmse" (by rule); "log_score", "ece", "coverage", "crps" (models with a distribution);
-    "precision@10", "recall@10", "ndcg@10" or any other n: of all items that the user did not rate in training,
-    a test rating at least 70 % up the scale being relevant.
+    "precision@10", "recall@10", "ndcg@10" or any other n: of lists drawn from all items that the user did not
+    rate in training, where a test rating at least 70 % up the scale is a hit.
     n_jobs: processes; with more than one each is single-threaded. fit_options: passed to every `fit` that
     knows them (engine, dtype, ...).
     """
@@ -133,12 +134,18 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     parts = list(splits)
     if not parts:
         raise ValueError("compare needs at least one split; got none.")
-    options = {"random_state": random_state, **({"n_threads": 1} if n_jobs > 1 else {}), **(fit_options or {})}
+    alone = {"n_threads": 1} if n_jobs > 1 else {}
+    options = {"random_state": random_state, **alone, **(fit_options or {})}
     jobs = [(name, i, models[name], split) for (i, split), name in product(enumerate(parts), models)]
     done: dict[tuple[str, int], list[Score]] = {}
     run_all(partial(_job, rules=rules, metrics=metrics, options=options), jobs, n_jobs,
             lambda job, scores: done.__setitem__(job[:2], scores))
     return Comparison(tuple(score for job in jobs for score in done[job[:2]]))
+
+
+def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean and the standard deviation, which a single value does not have."""
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def fit_timed(model: Recommender, train: Ratings, options: Mapping[str, Any]) -> tuple[Recommender, float]:
@@ -160,15 +167,17 @@ def score(model: Recommender, test: Ratings, rules: Sequence[str],
                  for rule in rules if rule in model.rules and any(metric in by.POINT for metric in metrics)}
         proba = None
         if hasattr(model, "predict_proba") and any(metric in by.DISTRIBUTION for metric in metrics):
-            proba = model.predict_proba(name, domain.users.decode(domain.user), domain.items.decode(domain.item))
+            pairs = domain.users.decode(domain.user), domain.items.decode(domain.item)
+            proba = model.predict_proba(name, *pairs)
         for metric in metrics:
             if metric in by.POINT:
                 for rule, prediction in point.items():
                     yield name, metric, rule, by.POINT[metric](domain.ratings, prediction), len(domain)
             elif metric in by.DISTRIBUTION:
                 if proba is not None:
-                    extra = (test.level_values(name),) if metric == "crps" else ()
-                    yield name, metric, None, by.DISTRIBUTION[metric](proba, test.levels(name), *extra), len(domain)
+                    worth = (test.level_values(name),) if metric == "crps" else ()
+                    value = by.DISTRIBUTION[metric](proba, test.levels(name), *worth)
+                    yield name, metric, None, value, len(domain)
             elif (value := _score_lists(model, test, name, metric)) is not None:
                 yield name, metric, None, value, len(domain)
 
@@ -183,15 +192,15 @@ def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
         for job in jobs:
             done(job, work(job))
         return
-    with ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn"), initializer=_ignore_ctrl_c) as pool:
-        open_ = {pool.submit(work, job): job for job in jobs}
+    with (_single_threaded(), ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn"),
+                                                  initializer=_ignore_ctrl_c) as pool):
+        pending = {pool.submit(work, job): job for job in jobs}
         try:
-            for future in as_completed(list(open_)):
-                job = open_.pop(future)
-                done(job, future.result())
+            for future in as_completed(list(pending)):
+                done(pending.pop(future), future.result())
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
-            for future, job in open_.items():
+            for future, job in pending.items():
                 if future.done() and not future.cancelled() and future.exception() is None:
                     done(job, future.result())
             raise
@@ -230,6 +239,21 @@ def _score_lists(model: Recommender, test: Ratings, name: str, metric: str) -> f
     users, rows = np.unique(domain.user[liked], return_inverse=True)
     lists: NDArray[np.int32] = model.recommend(name, domain.users.decode(users), int(n)).codes
     return by.LIST[kind](int(n), lists, rows, domain.item[liked])
+
+
+@contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Processes started inside compute with one thread each, or n of them would fight for n cores."""
+    before = {name: os.environ.get(name) for name in THREADS}
+    os.environ.update(dict.fromkeys(THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _ignore_ctrl_c() -> None:

@@ -1,7 +1,8 @@
 """Metrics: plain functions of arrays, each a single number.
 
-Shapes: n ratings, R levels, U lists, N places in a list. `truth` and `prediction` are ratings on a domain's own
-scale, (n,). `proba` is a predicted distribution over the levels, (n, R), and `levels` the levels that came, (n,).
+Shapes: n ratings, R levels, U lists, N places in a list. `truth` and `prediction` are ratings on a domain's
+own scale, (n,). `proba` is a predicted distribution over the levels, (n, R), and `levels` are the ones that
+came, (n,).
 """
 
 from typing import Any
@@ -52,7 +53,7 @@ def ece(proba: ArrayLike, levels: ArrayLike, *, n_bins: int = 10) -> float:
     claimed = np.minimum(p.cumsum(axis=1)[:, :-1], 1.0).ravel()
     true = (came[:, None] <= np.arange(p.shape[1] - 1)).ravel()
     bins = np.minimum((claimed * n_bins).astype(int), n_bins - 1)
-    gap = np.bincount(bins, weights=claimed, minlength=n_bins) - np.bincount(bins, weights=true, minlength=n_bins)
+    gap = np.bincount(bins, weights=claimed - true, minlength=n_bins)
     return float(np.abs(gap).sum() / len(claimed))
 
 
@@ -61,8 +62,8 @@ def coverage(proba: ArrayLike, levels: ArrayLike, *, mass: float = 0.8, whole_le
 
     The interval lies between the quantiles (1 - mass) / 2 and (1 + mass) / 2. Five levels can seldom hold
     exactly 80 %, so a level on the border counts by the part of its own probability that lies inside (the
-    randomised interval: Czado, Gneiting & Held, Biometrics 2009): under a right distribution that covers `mass`
-    exactly. `whole_levels` takes the border levels whole, as one would print them, which covers `mass` or more.
+    randomised interval: Czado, Gneiting & Held, Biometrics 2009): under the right distribution that covers
+    `mass` exactly. `whole_levels` takes the border levels whole, as one would print them: `mass` or more.
     """
     if not 0 < mass < 1:
         raise ValueError(f"mass must be between 0 and 1; got {mass}.")
@@ -125,7 +126,7 @@ LIST = {"precision": precision_at, "recall": recall_at, "ndcg": ndcg_at}
 def _same(truth: ArrayLike, prediction: ArrayLike) -> tuple[Floats, Floats]:
     a, b = np.asarray(truth, float), np.asarray(prediction, float)
     if a.shape != b.shape or not a.size:
-        raise DataError(f"truth and prediction must be equally many, at least one; got {a.shape} and {b.shape}.")
+        raise DataError(f"truth and prediction must be equally long, not empty; got {a.shape} and {b.shape}.")
     return a, b
 
 
@@ -139,10 +140,11 @@ def _distribution(proba: ArrayLike, levels: ArrayLike) -> tuple[Floats, Ints]:
 
 
 def _hits(n: int, lists: ArrayLike, rows: ArrayLike, items: ArrayLike) -> tuple[NDArray[np.bool_], Ints]:
-    """Which of the first n places hold a relevant item, (U, n), and how many relevant items there are, (U,)."""
+    """Which of the first n places hold a relevant item, (U, n), and how many such items there are, (U,)."""
     if n < 1:
         raise ValueError(f"n must be at least 1; got {n}.")
-    places, row, item = np.asarray(lists, np.int64)[:, :n], np.asarray(rows, np.int64), np.asarray(items, np.int64)
+    places = np.asarray(lists, np.int64)[:, :n]
+    row, item = np.asarray(rows, np.int64), np.asarray(items, np.int64)
     if not row.size:
         raise DataError("a list metric must have at least one relevant item; got none.")
     wide = 1 + max(int(item.max()), int(places.max(initial=0)))

@@ -1,8 +1,8 @@
 """Significance: is a difference between two models more than luck? Paired over splits, Holm-corrected.
 
-The two models are compared on the same splits, so the differences are what is tested: by the signed-rank test of
-Wilcoxon, which assumes little, and by the t test, which says how large the difference may be. Splits of the same
-ratings overlap, so their differences are not quite independent: read a p just below 0.05 as a hint.
+The two models are compared on the same splits, so the differences are what is tested: by the signed-rank test
+of Wilcoxon, which assumes little, and by the t test, which says how large the difference may be. Splits of
+the same ratings overlap, so their differences are not quite independent: read a p just below 0.05 as a hint.
 """
 
 from collections.abc import Hashable, Mapping
@@ -51,7 +51,7 @@ def paired_tests(scores: Mapping[str, Mapping[Hashable, float]], reference: str)
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:
-    """Holm's step-down correction: valid whatever the dependence between the tests. NaN stays and does not count.
+    """Holm's step-down correction, valid however the tests depend on each other. NaN stays, uncounted.
 
     The smallest of k values is multiplied by k, the next by k - 1 and so on, never below the one before it.
     """

@@ -18,6 +18,7 @@ from pclf.data.ratings import Domain, Ratings
 from pclf.errors import NotFittedError, UnknownNameError, did_you_mean
 
 Floats = NDArray[np.floating[Any]]
+RULES = ("mean", "median")
 BLOCK = 1 << 22   # scores held at a time by `recommend`
 
 

@@ -1,0 +1,47 @@
+"""The command line. Results go to stdout, progress and notes to stderr.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+"""
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run `pclf`: one line for an error that has an explanation, a traceback only with --debug."""
+    debug = "--debug" in sys.argv or bool(os.environ.get("PCLF_DEBUG"))
+    sys.argv = [word for word in sys.argv if word != "--debug"]
+    sys.exit(_run(debug))
+
+
+def _run(debug: bool) -> int:
+    import typer
+
+    from pclf.cli.commands import app
+    from pclf.errors import PclfError
+
+    # Whether click is a package of its own or a part of typer, its UsageError is what BadParameter derives from.
+    usage_error = typer.BadParameter.__bases__[0]
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted.")
+        return 130
+    except usage_error as error:
+        where = f"\nTry: {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
+        _say(error.format_message() + where)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (PclfError, ValueError, OSError, MemoryError) as error:
+        if debug:
+            raise
+        _say(str(error) or type(error).__name__)
+        return 1
+
+
+def _say(text: str) -> None:
+    print(f"pclf: {text}", file=sys.stderr)

@@ -1,0 +1,262 @@
+"""The commands, one function each. Heavy imports happen inside, so that `pclf --help` answers at once."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pclf.cli import arguments, tables
+
+app = typer.Typer(
+    name="pclf", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    help="Cross-domain recommendation from ratings alone: several catalogues, no shared users needed.",
+    epilog="Start here: pclf demo. Every command takes --json for scripts and --debug for tracebacks.",
+)
+
+Files = Annotated[list[str], typer.Argument(metavar="DOMAIN=FILE...", help="Ratings of each domain: CSV, TSV or "
+                                            "Parquet. Or the name of one data set of `pclf datasets`.")]
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `pclf fit` wrote.")]
+DomainName = Annotated[str, typer.Option("--domain", "-d", help="The domain to score.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
+Engine = Annotated[str, typer.Option(help="auto, cpu, gpu or reference.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads; all cores by default.")]
+UserCol = Annotated[str | None, typer.Option(help="Column of user ids; guessed by default.")]
+ItemCol = Annotated[str | None, typer.Option(help="Column of item ids; guessed by default.")]
+RatingCol = Annotated[str | None, typer.Option(help="Column of ratings; guessed by default.")]
+ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as books=1-10; inferred by default.")]
+Titles = Annotated[list[str], typer.Option(help="DOMAIN=FILE with item ids and a column `title`.")]
+SharedUsers = Annotated[bool, typer.Option(help="The same user id in two domains is the same person.")]
+SharedItems = Annotated[bool, typer.Option(help="The same item id in two domains is the same thing.")]
+Duplicates = Annotated[str, typer.Option(help="What to do with two ratings of one pair: error, last or mean.")]
+Config = Annotated[Path | None, typer.Option(help="TOML file with settings named like these options.", is_eager=True,
+                                             callback=arguments.use_config)]
+MODEL_SETTINGS = ("user_clusters", "common_clusters", "specific_clusters", "common_weight", "max_iter", "restarts")
+
+
+@app.command(epilog="Example: pclf demo --seed 1")
+def demo(seed: Seed = 0, as_json: AsJson = False) -> None:
+    """Fit three generated catalogues, compare with other models, and recommend across them."""
+    from pclf.cli import demo as story
+
+    story.run(seed, as_json)
+
+
+@app.command(epilog="Example: pclf datasets --json")
+def datasets(as_json: AsJson = False) -> None:
+    """List the data sets of the catalogue: size, licence, citation, and whether they are here."""
+    from pclf import datasets as catalogue
+
+    entries = [catalogue.info(name) for name in catalogue.names()]
+    rows = [{"name": e.name, "title": e.title, "domains": list(e.domains), "ratings": e.n_ratings,
+             "users": e.n_users, "items": e.n_items, "scale": e.scale, "licence": e.licence,
+             "citation": e.citation, "url": e.url, "here": e.here} for e in entries]
+    if as_json:
+        return _json(rows)
+    tables.show("Data sets", ["name", "domains", "ratings", "users", "items", "scale", "here"],
+           [[r["name"], ", ".join(r["domains"]), f"{r['ratings']:,}", f"{r['users']:,}", f"{r['items']:,}", r["scale"],
+             "yes" if r["here"] else ("download" if r["url"] else "by hand")] for r in rows])
+    for r in rows:
+        print(f"{r['name']}: {r['title']}. Licence: {r['licence']}. {r['citation']}")
+
+
+@app.command(epilog="Example: pclf fit movies=movies.csv books=books.csv --out model")
+def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model.")],
+        model: Annotated[str, typer.Option(help="PCLF, RMGM, FMM, CBT, TALMUD, NMF or Bias.")] = "PCLF",
+        user_clusters: Annotated[int | None, typer.Option(help="K, shared by all domains.")] = None,
+        common_clusters: Annotated[int | None, typer.Option(help="T, item clusters of all domains (PCLF).")] = None,
+        specific_clusters: Annotated[int | None, typer.Option(help="L, item clusters of each domain.")] = None,
+        common_weight: Annotated[float | None, typer.Option(help="W1, from 0 to 1; learned by default.")] = None,
+        max_iter: Annotated[int | None, typer.Option(help="Most iterations of EM.")] = None,
+        restarts: Annotated[int | None, typer.Option(help="Fits whose predictions are averaged.")] = None,
+        engine: Engine = "auto", threads: Threads = None, seed: Seed = 0, user_col: UserCol = None,
+        item_col: ItemCol = None, rating_col: RatingCol = None, scale: ScaleOption = [],  # noqa: B006
+        titles: Titles = [], shared_users: SharedUsers = False, shared_items: SharedItems = False,  # noqa: B006
+        duplicates: Duplicates = "error", config: Config = None, as_json: AsJson = False) -> None:
+    """Learn a model from one file of ratings a domain, and save it."""
+    data = arguments.read_ratings(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
+                                  titles=titles, shared_users=shared_users, shared_items=shared_items,
+                                  duplicates=duplicates)
+    _note(_preview(data))
+    fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
+                     n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
+                     n_item_clusters=specific_clusters if model.upper() in ("FMM", "RMGM") else None,
+                     common_weight=common_weight, max_iter=max_iter, n_restarts=restarts)
+    fitted.save(out)
+    row = {"model": type(fitted).__name__, "out": str(out), "ratings": data.n_ratings,
+           "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None),
+           "objective": fitted.trace_[-1].objective if getattr(fitted, "trace_", ()) else None}
+    if as_json:
+        return _json(row)
+    print(f"{row['model']} of {data.n_ratings:,} ratings in {len(data.domains)} domain(s) -> {out}")
+
+
+@app.command(epilog="Example: pclf predict model --domain books --user 17 --item 1984")
+def predict(model: ModelPath, domain: DomainName,
+            user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
+            item: Annotated[list[str], typer.Option(help="Item id or title; may be repeated.")] = [],  # noqa: B006
+            pairs: Annotated[Path | None, typer.Option(help="A table with the columns user_id and item_id.")] = None,
+            rule: Annotated[str, typer.Option(help="mean (squared error) or median (absolute error).")] = "mean",
+            out: Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")] = None,
+            as_json: AsJson = False) -> None:
+    """Predict ratings for pairs of users and items."""
+    import pyarrow as pa
+
+    from pclf import models
+
+    fitted = models.load(model)
+    target = fitted._domain(domain)
+    if pairs is not None:
+        columns = tables.read(pairs)
+        users, items = (columns[find_column(columns.column_names, role)].to_pylist() for role in ("user", "item"))
+    elif user is not None and item:
+        items = [arguments.find_item(target, text) for text in item]
+        users = [_find_user(fitted, domain, user)] * len(items)
+    else:
+        raise typer.BadParameter("give --user and --item, or --pairs FILE.")
+    values = fitted.predict(domain, users, items, rule=rule)
+    table = pa.table({"user_id": pa.array(users), "item_id": pa.array(items), "prediction": pa.array(values)})
+    _write(table, out, as_json)
+
+
+@app.command(epilog="Example: pclf recommend model --domain books --guest movies:Alien=5,Heat=2 --n 5")
+def recommend(model: ModelPath, domain: DomainName,
+              user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
+              guest: Annotated[list[str], typer.Option(help="DOMAIN:ITEM=RATING,... of somebody new.")] = [],  # noqa: B006
+              everyone: Annotated[bool, typer.Option("--all", help="All users of the domain.")] = False,
+              n: Annotated[int, typer.Option("--n", "-n", help="Length of the list.", min=1)] = 10,
+              explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
+              user_domain: Annotated[str | None, typer.Option(help="Where to look the user up.")] = None,
+              out: Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")] = None,
+              as_json: AsJson = False) -> None:
+    """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
+    from pclf import models
+
+    fitted = models.load(model)
+    target = fitted._domain(domain)
+    if sum((user is not None, bool(guest), everyone)) != 1:
+        raise typer.BadParameter("give one of --user, --guest and --all.")
+    if everyone:
+        return _write(fitted.recommend(domain, n=n).to_arrow(), out, as_json)
+    if guest:
+        if not hasattr(fitted, "fold_in"):
+            raise ValueError(f"{type(fitted).__name__} cannot place guests: fit PCLF, RMGM or FMM.")
+        person: Any = fitted.fold_in(arguments.guest_ratings(fitted.data_, guest))
+    else:
+        person = _find_user(fitted, domain, str(user), user_domain)
+    found = fitted.recommend(domain, person, n=n, user_domain=user_domain)
+    why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
+    if as_json:
+        return _json({"domain": domain, "recommendations": [r._asdict() for r in found],
+                      "explanation": str(why) if why else None})
+    if out is not None:
+        import pyarrow as pa
+
+        return _write(pa.Table.from_pylist([r._asdict() for r in found]), out, False)
+    best = target.scale.values[-1]
+    tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", f"expected rating (of {best:g})"],
+           [[str(i), r.title, f"{r.score:.2f}"] for i, r in enumerate(found, 1)])
+    if why:
+        print(f"\nWhy the first?\n{why}")
+
+
+@app.command(epilog="Example: pclf evaluate movies=movies.csv books=books.csv --protocol given-5")
+def evaluate(files: Files,
+             protocol: Annotated[str, typer.Option(help="given-N (new users) or holdout-P (P percent).")] = "given-10",
+             models: Annotated[str, typer.Option(help="Models to compare, with commas.")] = "Bias,FMM,RMGM,PCLF",
+             repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
+             seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
+             scale: ScaleOption = [], shared_users: SharedUsers = False,  # noqa: B006
+             shared_items: SharedItems = False, duplicates: Duplicates = "error", config: Config = None,
+             as_json: AsJson = False) -> None:
+    """Measure models on held-out ratings of your data, with paired tests."""
+    from pclf.cli import reports
+
+    data = arguments.read_ratings(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
+                                  titles=[], shared_users=shared_users, shared_items=shared_items,
+                                  duplicates=duplicates)
+    _note(_preview(data))
+    rows, text = reports.evaluate(data, protocol, models.split(","), repeats, seed)
+    return _json(rows) if as_json else print(text)
+
+
+@app.command(epilog="Example: pclf doctor")
+def doctor(as_json: AsJson = False) -> None:
+    """Say what is installed, which engines work here and why not, threads, memory, data found."""
+    from pclf.cli import reports
+
+    rows = reports.doctor()
+    if as_json:
+        return _json(rows)
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        print(f"{name:<{width}}  {value}")
+
+
+def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, **settings: Any) -> Any:
+    """A fitted model; settings that were not given keep the model's defaults, and unknown ones are refused."""
+    from pclf import models
+    from pclf.models.mixture import _Mixture
+
+    given = {key: value for key, value in settings.items() if value is not None}
+    model = models.create(name)
+    known = model.get_params()
+    if "n_item_clusters" in given:
+        given.pop("n_specific_clusters", None)
+    for key in given:
+        if key not in known:
+            raise typer.BadParameter(f"{type(model).__name__} has no {key.removeprefix('n_').replace('_', ' ')}.")
+    model.set_params(**given)
+    if isinstance(model, _Mixture):
+        return model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True)
+    return model.fit(data, random_state=seed)
+
+
+def _find_user(fitted: Any, domain: str, text: str, user_domain: str | None = None) -> Any:
+    """The id that was typed, from the domain asked for or, failing that, from any."""
+    homes = [user_domain] if user_domain else [domain, *(n for n in fitted.data_.domains if n != domain)]
+    for name in homes:
+        known = fitted._domain(name).users
+        for candidate in arguments._readings(text):
+            if candidate in known:
+                return candidate
+    return arguments.find_id(fitted._domain(homes[0]).users, text, f"user in {homes[0]!r}")
+
+
+def _preview(data: Any) -> str:
+    """What was understood: sizes, scales, and the first rating of each domain."""
+    lines = [repr(data)]
+    for d in data.domains.values():
+        user, item = d.users.decode(d.user[:1])[0], d.title(int(d.item[0]))
+        lines.append(f"  {d.name}, first rating: user {user!r}, item {item!r}, rating {d.ratings[0]:g}")
+    return "\n".join(lines)
+
+
+def _write(table: Any, out: Path | None, as_json: bool) -> None:
+    if out is not None:
+        from pclf.data.files import write_table
+
+        writetables.show(table, out)
+        print(f"{table.num_rows:,} rows -> {out}")
+    elif as_json:
+        _json(table.to_pylist())
+    else:
+        tables.show("", table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()])
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _json(value: Any) -> None:
+    print(json.dumps(value, indent=None if not sys.stdout.isatty() else 2, default=_plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)

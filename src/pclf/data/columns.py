@@ -1,0 +1,256 @@
+"""Columns: the ids and ratings of any sequence or frame, as codes and distinct values, without Python loops.
+
+Arrow's hash tables do the work for integers, floats and strings; a dict does it for everything else that is
+hashable (tuples, mixed types).
+"""
+
+import difflib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.errors import DataError, UnknownNameError, did_you_mean
+
+# What people call the three columns, best first, in small letters and digits only.
+ALIASES = {
+    "user_col": ("userid", "user", "users", "uid", "userno", "useridx", "username", "reviewerid", "customerid",
+                 "customer", "memberid", "personid", "person", "profileid", "visitorid", "playerid", "readerid"),
+    "item_col": ("itemid", "item", "items", "iid", "movieid", "movie", "filmid", "film", "bookid", "book", "isbn",
+                 "musicid", "songid", "song", "trackid", "track", "albumid", "album", "artistid", "artist", "asin",
+                 "parentasin", "productid", "product", "animeid", "gameid", "game", "jokeid", "showid", "recipeid",
+                 "businessid", "articleid", "contentid", "itemno", "itemidx"),
+    "rating_col": ("rating", "ratings", "score", "stars", "star", "value", "overall", "bookrating", "movierating",
+                   "userrating", "starrating", "ratingvalue", "grade", "vote", "points"),
+}
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A column as codes into its distinct values, which are in order of first appearance.
+
+    Distinct values are a NumPy array (int64, float64), an Arrow array of strings, or a tuple. A missing value
+    (null, None, NaN) has code -1.
+    """
+
+    codes: NDArray[np.int32]
+    distinct: Any
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+
+def as_column(values: Any) -> Any:
+    """Values as an Arrow chunked array where they are of one simple type, else as a list."""
+    import pyarrow as pa
+
+    if isinstance(values, pa.Array):
+        return _simple(values)
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise DataError(f"a column must have one dimension; got an array of shape {values.shape}")
+        if values.dtype.kind in "iuf":
+            return pa.chunked_array([pa.array(values)])
+    elif isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise DataError(f"a column must be a sequence or an array; got {values!r}")
+    elif not isinstance(values, Sequence):
+        import narwhals as nw
+
+        series = nw.from_native(values, series_only=True, pass_through=True)
+        if isinstance(series, nw.Series):
+            return _frame_column(series)
+        values = list(values)
+    try:
+        made = pa.array(values)
+    except (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError):
+        made = None
+    if made is not None and (is_int(made.type) or is_str(made.type)):
+        return pa.chunked_array([made])
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def coded(column: Any) -> Coded:
+    """The codes and distinct values of what `as_column` gives."""
+    if isinstance(column, list):
+        return _coded_objects(column)
+    return finished(column.dictionary_encode())
+
+
+def coded_parts(parts: Sequence[Any]) -> Coded:
+    """The same for a column that came in Arrow arrays, each dictionary-encoded by itself."""
+    import pyarrow as pa
+
+    return finished(pa.chunked_array(parts).unify_dictionaries())
+
+
+def finished(encoded: Any) -> Coded:
+    """From a dictionary-encoded chunked array whose chunks have one dictionary."""
+    import pyarrow as pa
+
+    if not encoded.num_chunks:
+        return Coded(np.zeros(0, np.int32), ())
+    parts = [chunk.indices.fill_null(-1).to_numpy() for chunk in encoded.chunks]
+    codes = (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(np.int32, copy=False)
+    distinct = encoded.chunk(encoded.num_chunks - 1).dictionary
+    if is_str(distinct.type):
+        return Coded(codes, distinct.cast(pa.large_string()))
+    if pa.types.is_floating(distinct.type):
+        values = distinct.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        return Coded(np.where(np.isnan(values)[codes], np.int32(-1), codes) if np.isnan(values).any() else codes,
+                     values)
+    if is_int(distinct.type):
+        try:
+            return Coded(codes, distinct.cast(pa.int64()).to_numpy())
+        except pa.ArrowInvalid:   # beyond int64
+            pass
+    return Coded(codes, tuple(distinct.to_pylist()))
+
+
+def numbers(column: Coded, where: str) -> NDArray[np.float64]:
+    """The distinct values of a rating column as finite numbers; an error says in which row one is not."""
+    check_present(column, f"{where}: ratings")
+    try:
+        if isinstance(column.distinct, (np.ndarray, tuple)):
+            found = np.array(column.distinct, np.float64)
+        else:
+            found = column.distinct.cast("float64").to_numpy(zero_copy_only=False)
+    except (ValueError, TypeError):   # of which Arrow's are children
+        found = np.array([_float(v) for v in _python(column.distinct)])
+    bad = ~np.isfinite(found)
+    if bad.any():
+        rows = np.isin(column.codes, np.flatnonzero(bad))
+        row = int(rows.argmax())
+        raise DataError(f"{where}: ratings must be finite numbers; got {_python(column.distinct)[column.codes[row]]!r}"
+                        f" {in_row(row, int(rows.sum()))}. Drop or correct these rows first.")
+    return found
+
+
+def check_present(column: Coded, what: str) -> None:
+    missing = column.codes < 0
+    if missing.any():
+        raise DataError(f"{what} must not be missing; got none {in_row(int(missing.argmax()), int(missing.sum()))}. "
+                        f"Drop these rows first.")
+
+
+def in_row(row: int, count: int) -> str:
+    return f"in row {row:,}" + (f" and {count - 1:,} more" if count > 1 else "")
+
+
+def frame_columns(frame: Any, names: Mapping[str, str | None], where: str) -> list[Any]:
+    """Columns of a pandas, polars or pyarrow frame, found by name or by what they are usually called."""
+    import narwhals as nw
+
+    try:
+        table = nw.from_native(frame, eager_only=True)
+    except TypeError:
+        hint = " Collect it first." if hasattr(frame, "collect") else ""
+        raise DataError(f"{where} must be a pandas, polars or pyarrow frame; "
+                        f"got {type(frame).__name__}.{hint}") from None
+    found = find_columns([str(c) for c in table.columns], names, where)
+    if len(set(table.columns)) < len(table.columns):
+        raise DataError(f"{where}: the names of columns must differ; got {', '.join(map(str, table.columns))}")
+    return [_frame_column(table[name]) for name in found]
+
+
+def find_columns(available: Sequence[str], names: Mapping[str, str | None], where: str) -> list[str]:
+    """The column for each role: the one that was named, else the first of the usual names."""
+    return [_find(available, role, given, where) for role, given in names.items()]
+
+
+def _find(available: Sequence[str], role: str, given: str | None, where: str) -> str:
+    if given is not None:
+        if given not in available:
+            raise UnknownNameError(f"{where}: {did_you_mean(given, available, 'column')}. Pass {role}=...")
+        return given
+    plain = {_plain(name): name for name in reversed(available)}
+    for alias in ALIASES[role]:
+        if alias in plain:
+            return plain[alias]
+    guess = next((plain[m[0]] for alias in ALIASES[role]
+                  if (m := difflib.get_close_matches(alias, plain, n=1, cutoff=0.75))), None)
+    hint = f"did you mean {guess!r}? " if guess else ""
+    raise DataError(f"{where}: there must be a column like {ALIASES[role][0]!r}; {hint}got "
+                    f"{', '.join(map(repr, available[:20]))}. Pass {role}=...")
+
+
+def _frame_column(series: Any) -> Any:
+    import narwhals as nw
+    import pyarrow as pa
+
+    if series.dtype != nw.Object:
+        try:
+            return _simple(series.to_arrow())
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            pass   # pandas columns that looked like text at first
+    return as_column(series.to_list())
+
+
+def _simple(column: Any) -> Any:
+    """An Arrow column that has a hash table for its type; a list of the values of one that has none."""
+    import pyarrow as pa
+
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    kind = column.type
+    if pa.types.is_dictionary(kind):   # of a categorical, whose values may be unused and in any order
+        kind = kind.value_type
+        column = column.cast(kind)
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    return column.to_pylist() if pa.types.is_nested(kind) or pa.types.is_null(kind) else column
+
+
+def _coded_objects(values: list[Any]) -> Coded:
+    seen: dict[Hashable, int] = {}
+    try:
+        codes = np.fromiter((seen.setdefault(v, len(seen)) for v in values), np.int32, len(values))
+    except TypeError:
+        row = next(row for row, v in enumerate(values) if not _hashable(v))
+        raise DataError(f"ids must be hashable; got {values[row]!r} in row {row:,}. "
+                        f"Use strings, numbers or tuples.") from None
+    missing = [code for v, code in seen.items() if _missing(v)]
+    if missing:
+        codes[np.isin(codes, missing)] = -1
+    return Coded(codes, tuple(seen))
+
+
+def _hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _missing(value: Any) -> bool:
+    if isinstance(value, (float, np.floating)):
+        return bool(value != value)
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.casefold() if c.isalnum())
+
+
+def _python(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, tuple) else values.tolist()
+
+
+def is_int(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind))
+
+
+def is_str(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

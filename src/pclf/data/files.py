@@ -1,0 +1,135 @@
+"""Files: CSV, TSV, .dat and Parquet as coded columns, a block at a time.
+
+Memory holds the codes (12 bytes a rating) and one block of text, however long the file. Columns of a text file
+are read as text and only the distinct values are looked at: so an ISBN keeps its leading zero, and ids that are
+whole numbers, all of them, become numbers.
+"""
+
+import csv
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pclf.data.columns import ALIASES, Coded, as_column, coded, coded_parts, find_columns
+from pclf.errors import DataError, did_you_mean
+
+SEPARATORS = ("::", "\t", ";", "|", ",")
+TEXT, PARQUET, PACKED = (".csv", ".tsv", ".dat", ".data", ".txt"), (".parquet", ".pq"), (".gz", ".bz2", ".zst")
+BLOCK = 1 << 24    # bytes of text parsed at a time
+BATCH = 1 << 20    # rows of a Parquet file decoded at a time
+
+Names = Mapping[str, str | None]
+
+
+def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") -> list[Coded]:
+    """The user, item and rating columns of a file."""
+    import pyarrow as pa
+
+    file = Path(path)
+    if not file.is_file():
+        there = sorted(f.name for f in file.parent.iterdir()) if file.parent.is_dir() else []
+        raise FileNotFoundError(did_you_mean(file.name, there, f"file in {file.parent}"))
+    kind = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in PACKED), "")
+    if kind not in TEXT + PARQUET:
+        raise DataError(f"{file}: the suffix of a file must be one of {', '.join(TEXT + PARQUET)}; got {kind!r}")
+    try:
+        if kind in PARQUET:
+            return _coded(_parquet_batches(file, names), file)
+        return [_as_numbers(_trimmed(c)) for c in _coded(_text_batches(file, names, encoding), file)]
+    except (pa.ArrowException, UnicodeError) as error:
+        hint = " Pass encoding=..., for example 'latin-1'." if "utf" in str(error).lower() else ""
+        raise DataError(f"{file} must be a whole {'Parquet file' if kind in PARQUET else 'table of text'}; "
+                        f"{error}.{hint}") from None
+
+
+def _coded(batches: Iterator[Any], file: Path) -> list[Coded]:
+    """Each block is encoded as it comes; at the end the blocks get one dictionary."""
+    parts: list[list[Any]] = [[], [], []]
+    for batch in batches:
+        for column, part in zip(batch.columns, parts, strict=True):
+            part.append(_encoded(column))
+    if not any(len(part) for part in parts[0]):
+        raise DataError(f"{file} must have at least one rating; got none")
+    made = []
+    while parts:   # a column's parts are let go before the next column is put together
+        made.append(coded_parts(parts.pop(0)))
+    return made
+
+
+def _encoded(column: Any) -> Any:
+    import pyarrow as pa
+
+    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return plain.dictionary_encode()
+
+
+def _parquet_batches(file: Path, names: Names) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file, memory_map=True) as table:
+        columns = find_columns(table.schema_arrow.names, names, str(file))
+        for batch in table.iter_batches(BATCH, columns=columns):
+            yield batch.select(columns)
+
+
+def _text_batches(file: Path, names: Names, encoding: str) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    with pa.input_stream(str(file), compression="detect") as stream:
+        opening = stream.read(1 << 16).decode(encoding, errors="replace").removeprefix("\ufeff")
+    line = opening.split("\n", 1)[0].rstrip("\r")
+    separator = "::" if "::" in line else max(SEPARATORS, key=line.count)
+    fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
+    fields = [field.strip() for field in fields]
+    header = not _is_number(*fields[2:3])
+    if header:
+        labels, found = fields, find_columns(fields, names, str(file))
+    else:
+        labels, found = [*ALIASES, *(f"column {i}" for i in range(3, len(fields)))], _by_position(fields, names, file)
+    if separator == "::":   # Arrow splits at one character: every second field is empty
+        labels = [label for i, name in enumerate(labels) for label in (name, f"empty {i}")][:-1]
+    yield from pc.open_csv(
+        str(file),
+        pc.ReadOptions(block_size=BLOCK, column_names=labels, skip_rows=int(header), encoding=encoding),
+        pc.ParseOptions(delimiter=separator[0]),
+        pc.ConvertOptions(include_columns=found, column_types=dict.fromkeys(found, pa.string())))
+
+
+def _by_position(fields: list[str], names: Names, file: Path) -> list[str]:
+    """Without a line of names, the columns are user, item, rating in this order."""
+    asked = [f"{role}={name!r}" for role, name in names.items() if name is not None]
+    if asked:
+        raise DataError(f"{file} must name its columns in the first line to be read with {', '.join(asked)}; got "
+                        f"{', '.join(fields)[:80]!r}. Without names, the columns are user, item, rating.")
+    return list(ALIASES)
+
+
+def _is_number(field: str = "") -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _trimmed(column: Coded) -> Coded:
+    """Without the blanks around values, and with an empty one as missing."""
+    import pyarrow.compute as pc
+
+    trimmed = pc.utf8_trim_whitespace(column.distinct)
+    again = coded(as_column(pc.if_else(pc.equal(trimmed, ""), None, trimmed)))
+    return column if len(again.distinct) == len(column.distinct) and trimmed.equals(column.distinct) else Coded(
+        again.codes[column.codes], again.distinct)
+
+
+def _as_numbers(column: Coded) -> Coded:
+    """Whole numbers where every distinct value is written as one: 7 and -3, but not 007, 7.0 or 1e3."""
+    import pyarrow as pa
+
+    try:
+        found = column.distinct.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return column
+    return Coded(column.codes, found.to_numpy()) if found.cast(pa.large_string()).equals(column.distinct) else column

@@ -1,0 +1,201 @@
+"""Splits: which ratings to learn from and which to predict. Both parts keep the users, items and scales.
+
+    >>> split = given_n(data, 5, n_train_users=300, n_test_users=200, seed=1)     # doctest: +SKIP
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.data.ratings import Domain, Ratings
+from pclf.errors import DataError, UnknownNameError, did_you_mean
+
+LEFT_OUT, TRAIN, TEST = 0, 1, 2
+TRAIN_SHARE = 0.6   # of the users, where the caller does not say: the paper's 300 of 500
+
+Part = NDArray[np.uint8]   # LEFT_OUT, TRAIN or TEST for each rating of a domain
+Seed = int | np.random.Generator
+
+
+@dataclass(frozen=True)
+class Split:
+    """Ratings to learn from and ratings to predict, with the recipe that parted them."""
+
+    train: Ratings
+    test: Ratings
+    recipe: dict[str, Any]
+    parts: dict[str, Part] = field(repr=False)
+
+    @classmethod
+    def of(cls, data: Ratings, parts: Mapping[str, Part], recipe: Mapping[str, Any]) -> "Split":
+        """The split that `parts` describes: for each rating of each domain 0 (left out), 1 (train) or 2 (test)."""
+        return cls(data.select({name: part == TRAIN for name, part in parts.items()}),
+                   data.select({name: part == TEST for name, part in parts.items()}),
+                   {**recipe, "fingerprint": data.fingerprint}, dict(parts))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the split, a byte a rating, without the ratings. An older file stays whole until the new one is."""
+        from safetensors.numpy import save
+
+        target = Path(path)
+        written = save({f"part.{name}": part for name, part in self.parts.items()},
+                       {"pclf.split": json.dumps(self.recipe)})
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(written)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], data: Ratings) -> "Split":
+        """The split of `data` that was saved; an error if it was made of other data."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                recipe = json.loads((file.metadata() or {})["pclf.split"])
+                parts = {name.removeprefix("part."): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no split at {path}") from None
+        except (SafetensorError, KeyError, ValueError, OSError) as error:
+            raise DataError(f"{path} must be a saved split; it is something else or was cut off ({error}). "
+                            f"Make the split again.") from None
+        if recipe.get("fingerprint") != data.fingerprint:
+            raise DataError(f"{path} must be loaded with the ratings it was made of; got others (fingerprint "
+                            f"{data.fingerprint[:12]}, not {str(recipe.get('fingerprint'))[:12]}). Load the same "
+                            f"data with the same options, or make the split again.")
+        return cls.of(data, parts, recipe)
+
+
+def given_n(data: Ratings, n: int, *, n_train_users: int | float | None = None,
+            n_test_users: int | float | None = None, seed: Seed = 0,
+            domains: Iterable[str] | None = None) -> Split:
+    """The paper's protocol: training users whole, test users known by n ratings each.
+
+    In each domain the first `n_train_users` are trained on whole; the last `n_test_users` keep `n` ratings
+    drawn at random, and the others are the test. Users are counted in order of first appearance, as whole
+    numbers or as a share of the domain's users; without both, 60 % train and the rest test. Users between
+    the two are left out. A test user with no more than `n` ratings keeps them all and is not tested. Domains
+    that are not among `domains` are trained on whole. With one seed, the ratings kept at n = 5 are among
+    those kept at n = 10.
+    """
+    rng, parts = _generator(seed), {}
+    chosen = _chosen(data, domains)
+    for name, domain in data.domains.items():
+        if name not in chosen:
+            parts[name] = np.full(len(domain), TRAIN, np.uint8)
+            continue
+        first, last = _user_counts(domain, n_train_users, n_test_users)
+        left_out = (domain.user >= first) & (domain.user < domain.n_users - last)
+        part = _keep_n(domain, domain.user >= domain.n_users - last, n, rng)
+        parts[name] = np.where(left_out, np.uint8(LEFT_OUT), part)
+    if not any((part == TEST).any() for part in parts.values()):
+        raise DataError(f"test users must have more than n = {n} ratings for something to be left to test; "
+                        f"none has. Use a smaller n, or more test users.")
+    return Split.of(data, parts, {"kind": "given_n", "n": n, "n_train_users": n_train_users,
+                                  "n_test_users": n_test_users, "domains": chosen, "seed": _seed(seed)})
+
+
+def hold_out(data: Ratings, fraction: float = 0.1, *, seed: Seed = 0) -> Split:
+    """A random share of the ratings of every domain as the test, the rest to train on."""
+    if not 0 < fraction < 1:
+        raise DataError(f"the fraction to hold out must be between 0 and 1; got {fraction}")
+    rng, parts = _generator(seed), {}
+    for name, domain in data.domains.items():
+        part = np.full(len(domain), TRAIN, np.uint8)
+        part[rng.permutation(len(domain))[:round(fraction * len(domain))]] = TEST
+        parts[name] = part
+    if not any((part == TEST).any() for part in parts.values()):
+        raise DataError(f"there must be something to test; {fraction:g} of {data.n_ratings:,} ratings is none. "
+                        f"Use a larger fraction.")
+    return Split.of(data, parts, {"kind": "hold_out", "fraction": fraction, "seed": _seed(seed)})
+
+
+def user_folds(data: Ratings, n_folds: int = 5, n: int = 10, *, seed: Seed = 0) -> Iterator[Split]:
+    """Cross-validation over users: `n_folds` given-n splits; every user is a test user in one of them."""
+    fewest = min(domain.n_users for domain in data.domains.values())
+    if not 2 <= n_folds <= fewest:
+        raise DataError(f"n_folds must be 2 to {fewest:,}, the users of the smallest domain; got {n_folds}")
+    return _folds(data, n_folds, n, seed)
+
+
+def _folds(data: Ratings, n_folds: int, n: int, seed: Seed) -> Iterator[Split]:
+    rng = _generator(seed)
+    fold_of = {name: rng.permutation(domain.n_users) % n_folds for name, domain in data.domains.items()}
+    for fold in range(n_folds):
+        parts = {name: _keep_n(domain, fold_of[name][domain.user] == fold, n, rng)
+                 for name, domain in data.domains.items()}
+        yield Split.of(data, parts, {"kind": "user_folds", "fold": fold, "n_folds": n_folds, "n": n,
+                                     "seed": _seed(seed)})
+
+
+def _keep_n(domain: Domain, tested: NDArray[np.bool_], n: int, rng: np.random.Generator) -> Part:
+    """TRAIN, but for the tested ratings beyond n random ones a user: these are TEST."""
+    if n < 0:
+        raise DataError(f"n, the ratings a test user keeps, must be 0 or more; got {n}")
+    part = np.full(len(domain), TRAIN, np.uint8)
+    shuffled = rng.permutation(len(domain))
+    shuffled = shuffled[tested[shuffled]]
+    user = domain.user[shuffled]
+    by_user = np.argsort(user, kind="stable")
+    counts = np.bincount(user, minlength=domain.n_users)
+    rank = np.arange(len(user)) - np.repeat(np.cumsum(counts) - counts, counts)   # 0, 1, ... within a user
+    part[shuffled[by_user[rank >= n]]] = TEST
+    return part
+
+
+def _user_counts(domain: Domain, n_train: int | float | None, n_test: int | float | None) -> tuple[int, int]:
+    """How many users train, how many test."""
+    total = domain.n_users
+    train = _count(n_train, total, "n_train_users")
+    test = _count(n_test, total, "n_test_users")
+    if train is None:
+        train = round(TRAIN_SHARE * total) if test is None else total - test
+    if test is None:
+        test = total - train
+    if train + test > total:
+        raise DataError(f"domain {domain.name!r} must have n_train_users + n_test_users = {train:,} + {test:,} "
+                        f"users at least; got {total:,}")
+    return train, test
+
+
+def _count(given: int | float | None, total: int, what: str) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, float):
+        if not 0 <= given <= 1:
+            raise DataError(f"{what} must be a whole number of users or a share between 0.0 and 1.0; got {given}")
+        return round(given * total)
+    if given < 0:
+        raise DataError(f"{what} must be 0 or more; got {given}")
+    return int(given)
+
+
+def _chosen(data: Ratings, domains: Iterable[str] | None) -> list[str]:
+    chosen = list(data.domains) if domains is None else [domains] if isinstance(domains, str) else list(domains)
+    for name in chosen:
+        if name not in data.domains:
+            raise UnknownNameError(did_you_mean(name, data.domains, "domain"))
+    return chosen
+
+
+def _generator(seed: Seed) -> np.random.Generator:
+    return np.random.default_rng(seed)   # a Generator is passed through
+
+
+def _seed(seed: Seed) -> int | None:
+    """What the recipe records; a Generator's numbers cannot be drawn again, the saved split can be loaded."""
+    return None if isinstance(seed, np.random.Generator) else int(seed)

@@ -1,0 +1,393 @@
+"""The E-step on a GPU: PyTorch for memory and matrix products, one Triton kernel for the ratings.
+
+With a = users**beta, b = items**beta, g = table**beta, the posterior is never written down. A domain's *rows*
+are its pairs (u, r) of user and level:
+
+    q[u, r] = a[u] @ g[r]                                            a matrix product
+    s[u, r] = sum over v rated r by u:    b[v] / <q[u, r], b[v]>     the kernel
+    t[v]    = sum over (u, r) rating v:   q[u, r] / <q[u, r], b[v]>  the kernel, on the transposed index
+    users = a * sum_r s[., r] @ g[r].T       items = b * t       tables[r] = g[r] * (a.T @ s[., r])
+
+A rating costs two int32 in memory and two reads of C numbers an iteration. Every sum has a fixed order (no
+atomics), so a fit repeats bit for bit. Numbers are float32; tables and the objective are summed in float64.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.em.state import IntArray, Params, Problem, Stats
+from pclf.errors import EngineError
+
+try:
+    torch: Any = import_module("torch")
+    triton: Any = import_module("triton")
+    tl: Any = import_module("triton.language")
+except ImportError as missing:
+    raise EngineError(f"engine 'gpu' needs PyTorch and Triton; {missing.name} is not installed. "
+                      "pip install 'pclf[gpu]', or use engine='cpu'.") from missing
+
+Tensor = Any
+Rows = Any                # a slice, or a tensor of row numbers
+constexpr = int           # Triton compiles one kernel for each value of an argument annotated so
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+SPLIT = 1024              # ratings one program may sum alone; longer lists are summed in parts
+WIDTHS = (4, 16, SPLIT)   # lists of up to so many ratings share a launch, several lists a program
+TILE = 1024               # numbers a program holds at a time: 64 ratings of 16 clusters
+WARPS = 1
+CACHE = 24 << 20          # bytes of gathered rows the L2 cache keeps while a block of them is worked on
+FULL = 32                 # ratings an (item, block) pair must have on average for blocks to pay
+CHUNK = 1 << 27           # ratings sorted at a time
+BLOCK = 4096              # users whose share of a table is summed in float32
+
+
+def _gather(own: Any, table: Any, neighbours: Any, row: Any, start: Any, length: Any, target: Any, out: Any,
+            logs: Any, first: int, last: int, C: constexpr, ROWS: constexpr, WIDTH: constexpr,
+            LOOP: constexpr, WEIGH: constexpr, LOGS: constexpr) -> None:
+    """out[target] = sum over the neighbours j of a segment of table[j] / <own[row], table[j]>.
+
+    A program takes ROWS segments, WIDTH neighbours of each at a time. Without WEIGH it adds up rows of
+    `table` that follow each other: the parts of a list that was too long for one program.
+    """
+    segment = first + tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    live = segment < last
+    cluster = tl.arange(0, C)
+    begin = tl.load(start + segment, mask=live, other=0)
+    count = tl.load(length + segment, mask=live, other=0)
+    to = tl.load(target + segment, mask=live, other=0).to(tl.int64)
+    if WEIGH:
+        me = tl.load(row + segment, mask=live, other=0).to(tl.int64)
+        mine = tl.load(own + me[:, None] * C + cluster[None, :])                              # (ROWS, C)
+    total = tl.zeros((ROWS, WIDTH, C), tl.float32)
+    log = tl.zeros((ROWS, WIDTH), tl.float32)
+    for j in range(0, tl.max(count) if LOOP else WIDTH, WIDTH):
+        k = j + tl.arange(0, WIDTH)
+        inside = k[None, :] < count[:, None]
+        at = begin[:, None] + k[None, :]
+        if WEIGH:
+            at = tl.load(neighbours + at, mask=inside, other=0).to(tl.int64)
+        x = tl.load(table + (at * C)[:, :, None] + cluster[None, None, :], mask=inside[:, :, None], other=0.0)
+        if WEIGH:
+            d = tl.sum(x * mine[:, None, :], 2)
+            d = tl.where(inside, tl.maximum(d, 1e-37), 1.0)     # float32 may underflow: no count, not NaN
+            x = x * (1.0 / d)[:, :, None]
+            if LOGS:
+                log += tl.log(d)
+        total += x
+    tl.store(out + to[:, None] * C + cluster[None, :], tl.sum(total, 1), mask=live[:, None])
+    if LOGS:
+        tl.store(logs + tl.program_id(0), tl.sum(tl.sum(log.to(tl.float64), 1), 0))
+
+
+_kernel: Any = triton.jit(_gather, do_not_specialize=["first", "last"])
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Pieces of lists, ordered by launch: `bounds` are the ends of each launch's share."""
+
+    row: Tensor       # int32  whose list it is
+    start: Tensor     # int64  the first entry
+    length: Tensor    # int32
+    target: Tensor    # int32  the row of the output
+    bounds: tuple[int, ...]
+
+    def sum(self, own: Tensor, table: Tensor, neighbours: Tensor, out: Tensor, *, weigh: bool,
+            log: bool) -> Tensor:
+        """Launches the kernel; the sum of the logarithms, if wanted, is a float64 tensor."""
+        clusters = table.shape[1]
+        total = torch.zeros((), dtype=torch.float64, device=out.device)
+        for longest, (first, last) in zip(WIDTHS, pairwise(self.bounds), strict=True):
+            if first == last:
+                continue
+            width = min(longest, max(1, TILE // clusters))
+            rows = max(1, TILE // (width * clusters))
+            programs = triton.cdiv(last - first, rows)
+            logs = torch.empty(programs if log else 0, dtype=torch.float64, device=out.device)
+            _kernel[(programs,)](
+                own, table, neighbours, self.row, self.start, self.length, self.target, out, logs,
+                first, last, C=clusters, ROWS=rows, WIDTH=width, LOOP=longest > width, WEIGH=weigh, LOGS=log,
+                num_warps=WARPS, enable_fp_fusion=True)
+            total += logs.sum()
+        return total
+
+
+@dataclass(frozen=True)
+class Side:
+    """One domain's ratings as lists: for each row of this side its neighbours on the other side."""
+
+    n_rows: int
+    n_parts: int            # rows of the output that hold parts of long lists
+    neighbours: Tensor      # int32  one a rating
+    segments: Segments
+    parts: Segments         # which parts make a row
+
+    def gather(self, own: Tensor, table: Tensor, log: bool = False) -> tuple[Tensor, Tensor]:
+        """out[i] = sum over its neighbours j of table[j] / d, d = <own[i], table[j]>; the sum of log d."""
+        out = own.new_zeros(self.n_rows + self.n_parts, own.shape[1])
+        logs = self.segments.sum(own, table, self.neighbours, out, weigh=True, log=log)
+        self.parts.sum(own, out, self.neighbours, out, weigh=False, log=False)
+        return out[: self.n_rows], logs
+
+
+@dataclass(frozen=True)
+class Domain:
+    users: Rows
+    by_user: Side           # rows (u, r), user after user
+    by_item: Side
+
+
+@dataclass(frozen=True)
+class Placed:
+    problem: Problem
+    domains: dict[int, Domain]
+    items: tuple[tuple[Rows, ...], ...]   # as Problem.item_rows
+
+
+class GpuEngine:
+    """The engine for one NVIDIA GPU. The ratings stay on it between iterations, and so do the parameters."""
+
+    name = "gpu"
+
+    def __init__(self, device: str = "cuda") -> None:
+        self.device = torch.device(device)
+        if self.device.type == "cpu" and not INTERPRETED:
+            raise EngineError("engine 'gpu' takes device 'cpu' in Triton's interpreter alone, for tests: set "
+                              "TRITON_INTERPRET=1 before Python starts, or use engine='cpu'.")
+        if self.device.type != "cpu" and not torch.cuda.is_available():
+            why = "finds none" if torch.version.cuda else "was built without CUDA"
+            raise EngineError(f"engine 'gpu' needs an NVIDIA GPU; PyTorch {torch.__version__} {why}. "
+                              "Where there is one: pip install 'pclf[gpu]'. Here: engine='cpu'.")
+
+    def place(self, problem: Problem) -> Placed:
+        """Index the ratings on the device. The codes are NumPy arrays, or tensors already there."""
+        needed, free = bytes_needed(problem), self._free()
+        if needed > free:
+            raise EngineError(
+                f"{problem.n_ratings:,} ratings of {problem.n_users:,} users need {needed / 2**30:.2f} GiB "
+                f"on the GPU; {self.device} has {free / 2**30:.2f} GiB free. Fit fewer, or use engine='cpu'.")
+        views = problem.layout.views
+        block = CACHE // (4 * max(_padded(view.n_clusters) for view in views))
+        with self._here():
+            return Placed(
+                problem,
+                {z: self._index(problem, z, block) for z in sorted({z for v in views for z in v.domains})},
+                tuple(tuple(self._rows(rows) for rows in view) for view in problem.item_rows),
+            )
+
+    def estep(self, data: Placed, params: Params, beta: float) -> Stats:
+        """Expected counts under the tempered posterior, as the reference engine defines them."""
+        users = torch.zeros_like(params.users)
+        items = tuple(torch.zeros_like(x) for x in params.items)
+        tables = []
+        with self._here():
+            objective = torch.zeros((), dtype=torch.float64, device=self.device)
+            a = params.users**beta
+            for i, view in enumerate(data.problem.layout.views):
+                b, g = _side_by_side(params.items[i]**beta, params.tables[i]**beta)
+                table = torch.zeros(g.shape, dtype=torch.float64, device=self.device)
+                for z, rows in zip(view.domains, data.items[i], strict=True):
+                    domain = data.domains[z]
+                    n_users, n_items, n_table, logs = _count(domain, a[domain.users], b[rows], g)
+                    users[domain.users] += view.weight * n_users
+                    items[i][rows] += view.weight * n_items[:, : view.n_clusters]
+                    table += view.weight * n_table
+                    objective += view.weight * logs
+                table = table.view(len(table), -1, b.shape[1])[:, :, : view.n_clusters]
+                tables.append(table.transpose(0, 1).contiguous())
+        return Stats(users, items, tuple(tables), float(objective) / beta)
+
+    def put(self, array: NDArray[Any]) -> Tensor:
+        return torch.tensor(array, dtype=torch.float32, device=self.device)
+
+    def get(self, array: Tensor) -> NDArray[Any]:
+        out: NDArray[Any] = array.cpu().numpy()
+        return out
+
+    def _index(self, problem: Problem, z: int, block: int) -> Domain:
+        levels, n_users = problem.n_levels, len(problem.user_rows[z])
+        n_rows = n_users * levels
+        n_items = next(len(rows[view.domains.index(z)]) for view, rows in
+                       zip(problem.layout.views, problem.item_rows, strict=True) if z in view.domains)
+        row = self._codes(problem.user[z]) * levels + self._codes(problem.level[z])
+        item = self._codes(problem.item[z])
+        return Domain(
+            self._rows(problem.user_rows[z]),
+            _side(row, item, n_rows, n_items, block),
+            _side(item, row, n_items, n_rows, block),
+        )
+
+    def _codes(self, codes: Any) -> Tensor:
+        return codes if isinstance(codes, torch.Tensor) else torch.tensor(codes, device=self.device)
+
+    def _rows(self, rows: IntArray) -> Rows:
+        """Rows that follow each other as a slice, which copies nothing."""
+        start = int(rows[0]) if len(rows) else 0
+        if np.array_equal(rows, np.arange(start, start + len(rows))):
+            return slice(start, start + len(rows))
+        return torch.tensor(rows, dtype=torch.int64, device=self.device)
+
+    def _free(self) -> float:
+        if self.device.type == "cpu":
+            return float("inf")
+        held = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        return float(torch.cuda.mem_get_info(self.device)[0] + held)
+
+    @contextmanager
+    def _here(self) -> Iterator[None]:
+        """This device, and float32 products in full precision whatever the caller's program prefers."""
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            with torch.cuda.device(self.device) if self.device.type != "cpu" else nullcontext():
+                yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+
+
+def bytes_needed(problem: Problem) -> int:
+    """Device memory of a fit, rounded up: the sum of
+
+        8 a rating                                  the two lists of neighbours
+        17 a rating of the largest domain           its codes while they are indexed
+        60 a rating of a CHUNK                      sorting
+        40 a segment                                at most one a row (u, r), and one for FULL ratings
+        12 * levels * (padded C) a user             q and s of the largest domain in the widest view
+        4 * 10 a number of P(u, k) and P(v, c)      parameters, counts, prior means, the M-step
+    """
+    sizes = [len(level) for level in problem.level]
+    users = max(len(rows) for rows in problem.user_rows)
+    n_rows = sum(min(problem.n_levels * len(u), n) for u, n in zip(problem.user_rows, sizes, strict=True))
+    views = problem.layout.views
+    widest = max(_padded(view.n_clusters) for view in views)
+    numbers = problem.n_users * problem.layout.n_user_clusters
+    numbers += sum(n * _padded(view.n_clusters) for n, view in zip(problem.n_items, views, strict=True))
+    return (8 * sum(sizes) + 17 * max(sizes) + 60 * min(max(sizes), CHUNK)
+            + 40 * (n_rows + sum(sizes) // FULL + sum(problem.n_items))
+            + 12 * problem.n_levels * widest * users + 40 * numbers)
+
+
+def score_pairs(users: Any, items: Any, user: Any, item: Any, device: str = "cuda") -> NDArray[Any]:
+    """<users[user[j]], items[item[j]]> for each pair j. users (U, D), items (V, D)."""
+    users, items, user, item = _on(device, users, items, user, item)
+    out = torch.empty(len(user), dtype=users.dtype, device=device)
+    for part in torch.arange(len(user), device=device).split(1 << 22):
+        out[part] = (users[user[part]] * items[item[part]]).sum(1)
+    return np.asarray(out.cpu())
+
+
+def score_top_n(users: Any, items: Any, seen_indptr: Any, seen_items: Any, n: int,
+                device: str = "cuda") -> tuple[NDArray[Any], NDArray[Any]]:
+    """The n items with the highest <users[i], items[v]> for each row i, best first, unseen ones alone.
+
+    users (B, D), items (V, D); row i has seen seen_items[seen_indptr[i]:seen_indptr[i + 1]]. Returns items
+    and scores, (B, n): -1 and -inf where fewer than n are left. Only a block of B x V is held at a time.
+    """
+    users, items, seen_indptr, seen_items = _on(device, users, items, seen_indptr, seen_items)
+    n_top = min(n, len(items))
+    best = torch.full((len(users), n), -1, dtype=torch.int64, device=device)
+    scores = torch.full((len(users), n), -torch.inf, dtype=users.dtype, device=device)
+    step = max(1, (1 << 28) // max(1, len(items)))
+    for start in range(0, len(users), step):
+        block = users[start : start + step] @ items.T
+        ptr = seen_indptr[start : start + len(block) + 1]
+        who = torch.repeat_interleave(torch.arange(len(block), device=device), ptr.diff())
+        block[who, seen_items[ptr[0] : ptr[-1]]] = -torch.inf
+        top = block.topk(n_top, dim=1)
+        scores[start : start + step, :n_top] = top.values
+        best[start : start + step, :n_top] = top.indices.masked_fill(top.values == -torch.inf, -1)
+    return np.asarray(best.cpu()), np.asarray(scores.cpu())
+
+
+def _count(domain: Domain, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Expected counts of a domain in a view: users (U, K), items (V, C), table (K, R * C); sum of logs."""
+    q = (a @ g).view(-1, b.shape[1])                                                  # (U * R, C)
+    t, logs = domain.by_item.gather(b, q, log=True)
+    s, _ = domain.by_user.gather(q, b)
+    s = s.view(len(a), -1)                                                            # (U, R * C)
+    blocks = len(a) // BLOCK, BLOCK
+    n = blocks[0] * BLOCK
+    table = a[:n].unflatten(0, blocks).transpose(1, 2) @ s[:n].unflatten(0, blocks)   # (blocks, K, R * C)
+    table = table.sum(0, dtype=torch.float64) + (a[n:].T @ s[n:]).double()
+    return (s @ g.T).mul_(a), t.mul_(b), table.mul_(g), logs
+
+
+def _side_by_side(items: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Items and table as the products want them: clusters padded with zeros; g is (K, R * C)."""
+    pad = torch.nn.functional.pad
+    more = _padded(table.shape[2]) - table.shape[2]
+    return pad(items, (0, more)).float(), pad(table, (0, more)).float().transpose(0, 1).flatten(1)
+
+
+def _padded(clusters: int) -> int:
+    """A power of two, as Triton wants, and rows of at least 16 bytes."""
+    return max(4, 1 << (clusters - 1).bit_length())
+
+
+def _side(major: Tensor, minor: Tensor, n_major: int, n_minor: int, block: int) -> Side:
+    """Lists of minor codes, one for each major code.
+
+    Where the rows to be gathered exceed the cache and lists are long, lists are cut at multiples of `block`
+    and worked on block after block, so that a block's rows are read from memory once.
+    """
+    n_blocks = -(-n_minor // max(1, block))
+    if len(major) < FULL * n_major * n_blocks:
+        n_blocks, block = 1, n_minor
+    neighbours, starts = _grouped(major, minor, n_major, n_minor, block, n_blocks)
+    length = starts.diff()
+    pieces = (length + (SPLIT - 1)) // SPLIT
+    cell = torch.repeat_interleave(torch.arange(len(length), device=major.device), pieces)
+    skip = (torch.arange(len(cell), device=major.device) - (pieces.cumsum(0) - pieces)[cell]) * SPLIT
+    row, size = cell // n_blocks, (length[cell] - skip).clamp_(max=SPLIT)
+    in_row = torch.bincount(row, minlength=n_major)                 # pieces of a row's list
+    part = in_row[row] > 1
+    target = torch.where(part, n_major - 1 + part.cumsum(0), row)   # whole lists go straight to their row
+    split = in_row.gt(1).nonzero().squeeze(1)
+    in_split = in_row[split]
+    return Side(
+        n_major,
+        int(in_split.sum()),
+        neighbours,
+        _segments(row, starts[cell] + skip, size, target, cell % n_blocks),
+        _segments(split, n_major + in_split.cumsum(0) - in_split, in_split, split, split * 0),
+    )
+
+
+def _grouped(major: Tensor, minor: Tensor, n_major: int, n_minor: int, block: int,
+             n_blocks: int) -> tuple[Tensor, Tensor]:
+    """Minor codes in order of (major, minor), and where each (major, block of minors) starts in them."""
+    neighbours = torch.empty(len(major), dtype=torch.int32, device=major.device)
+    starts = torch.full((n_major * n_blocks + 1,), len(major), dtype=torch.int64, device=major.device)
+    ends = torch.bincount(major, minlength=n_major).cumsum(0)
+    marks = torch.tensor([*range(CHUNK, len(major), CHUNK)], dtype=torch.int64, device=major.device)
+    cuts = torch.searchsorted(ends, marks) + 1
+    done = 0
+    for low, high in pairwise(sorted({0, *cuts.tolist(), n_major})):        # majors of about CHUNK ratings
+        inside = (major >= low) & (major < high)
+        keys = (major[inside].long() * n_minor + minor[inside]).sort().values
+        neighbours[done : done + len(keys)] = keys % n_minor
+        cells = torch.arange(low * n_blocks, high * n_blocks, device=major.device)
+        firsts = cells // n_blocks * n_minor + cells % n_blocks * block
+        starts[low * n_blocks : high * n_blocks] = done + torch.searchsorted(keys, firsts)
+        done += len(keys)
+    return neighbours, starts
+
+
+def _segments(row: Tensor, start: Tensor, length: Tensor, target: Tensor, block: Tensor) -> Segments:
+    """In order of launch, then of block, then as they come."""
+    launch = torch.bucketize(length.clamp(max=WIDTHS[-1]), torch.tensor(WIDTHS, device=row.device))
+    order = (launch * (1 + block.max() if len(block) else 1) + block).sort(stable=True).indices
+    counts = torch.bincount(launch, minlength=len(WIDTHS)).cumsum(0).tolist()
+    return Segments(row[order].int(), start[order], length[order].int(), target[order].int(), (0, *counts))
+
+
+def _on(device: str, *arrays: Any) -> list[Tensor]:
+    return [x.to(device) if isinstance(x, torch.Tensor) else torch.tensor(x, device=device) for x in arrays]

@@ -1,0 +1,15 @@
+"""Fixtures that several rooms use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data sets, or a skip that says how to get one."""
+    folder = os.environ.get("PCLF_DATA", "")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("no real data: set PCLF_DATA to a folder of data sets")
+    return Path(folder)

@@ -1,0 +1,331 @@
+"""The core of EM: worked by hand, additive, climbing, recovering, the same on every engine."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from pclf import engines
+from pclf.data.ratings import Ratings
+from pclf.em.loop import STARTS, Schedule, Step, random_memberships, random_posteriors, run
+from pclf.em.mstep import Priors, memberships, mstep, prior_means
+from pclf.em.state import Layout, Params, Problem, Stats, View
+from pclf.engines.reference import ReferenceEngine
+
+ENGINES = [("reference", "float64"), ("cpu", "float64"), ("cpu", "float32")]
+RTOL = {"float64": 1e-10, "float32": 2e-4}      # relative, against the float64 reference
+
+
+def engine_of(name, dtype):
+    return ReferenceEngine() if name == "reference" else engines.create(name, dtype=dtype)
+
+
+@pytest.fixture(params=ENGINES, ids="-".join)
+def engine(request):
+    return engine_of(*request.param)
+
+
+def tolerance(engine):
+    return RTOL[getattr(engine, "dtype", "float64")] if engine.name == "cpu" else RTOL["float64"]
+
+
+def random_ratings(domains=2, shared_users=False, shared_items=False, seed=0, n_users=30, n_items=20, n=250):
+    rng = np.random.default_rng(seed)
+    arrays = {}
+    for z in range(domains):
+        pairs = rng.choice(n_users * n_items, n, replace=False)
+        arrays["abc"[z]] = pairs // n_items, pairs % n_items, rng.integers(1, 6, n)
+    return Ratings.from_arrays(arrays, scale=(1, 5), shared_users=shared_users, shared_items=shared_items)
+
+
+def pclf_layout(domains=2, k=4, t=3, spec=5, weight=1.0):
+    return Layout(k, (View("common", tuple(range(domains)), t, weight),
+                      *(View("abc"[z], (z,), spec) for z in range(domains))))
+
+
+def put(engine, stats):
+    return Stats(engine.put(stats.users), tuple(map(engine.put, stats.items)), tuple(map(engine.put, stats.tables)), 0)
+
+
+def start_params(engine, problem, seed=0, priors=Priors()):
+    stats = put(engine, random_memberships(problem, np.random.default_rng(seed)))
+    return mstep(stats, problem, priors, prior_means(stats, problem))
+
+
+def all_arrays(x):
+    return [x.users, *x.items, *x.tables]
+
+
+# Two domains, two users and two items each, ratings on 1-2. K = 2, T = 1, L = 2.
+#   domain a: (u0, v0, 1) (u0, v1, 2) (u1, v0, 2)         S_1 = 3
+#   domain b: (u2, v0, 1) (u3, v1, 1)                     S_2 = 2
+HAND = {"a": (["u0", "u0", "u1"], ["v0", "v1", "v0"], [1, 2, 2]), "b": (["u2", "u3"], ["v0", "v1"], [1, 1])}
+
+
+@pytest.fixture
+def hand():
+    problem = Problem.of(Ratings.from_arrays(HAND, scale=(1, 2)), pclf_layout(2, k=2, t=1, spec=2))
+    users = np.array([[.2, .2], [.1, .1], [.1, .1], [.1, .1]])       # P(k | u) even: only tables decide on k
+    items = (np.array([[.4], [.2], [.2], [.2]]),                     # common, T = 1
+             np.array([[.5, .0], [.0, .5]]),                         # a: v0 in cluster 0, v1 in cluster 1
+             np.array([[.25, .25], [.25, .25]]))                     # b: even
+    tables = (np.array([[[.25], [.75]], [[.75], [.25]]]),            # common: P(1 | k) = 1/4, 3/4
+              np.array([[[.5, .2], [.5, .8]], [[.5, .8], [.5, .2]]]),
+              np.array([[[.9, .3], [.6, .2]], [[.1, .7], [.4, .8]]]))
+    return problem, Params(users, items, tables)
+
+
+def test_eleven_parameter_sets_worked_by_hand(engine, hand):
+    """One EM step, every parameter set of the paper against numbers worked out here.
+
+    Common view, T = 1: q(k | r) is proportional to P(r | k): r = 1 -> (1/4, 3/4); r = 2 -> (3/4, 1/4).
+      counts users u0: r=1 and r=2 -> (1, 1); u1: r=2 -> (3/4, 1/4); u2, u3: r=1 -> (1/4, 3/4)
+      items a.v0: 2, a.v1: 1, b.v0: 1, b.v1: 1
+      table  r=1: three ratings (3/4, 9/4); r=2: two ratings (6/4, 2/4)
+    View a: the item's cluster is known.
+      (u0, v0, 1): P(1 | k, 0) = (.5, .5) -> (1/2, 1/2) in column 0
+      (u0, v1, 2): P(2 | k, 1) = (.8, .2) -> (4/5, 1/5) in column 1
+      (u1, v0, 2): P(2 | k, 0) = (.5, .5) -> (1/2, 1/2) in column 0
+      users u0: (1.3, .7), u1: (.5, .5)
+    View b, r = 1 for both: weights (.9, .3; .6, .2) / 2 = q = (.45, .15; .3, .1) over (k, l)
+      users u2, u3: (.6, .4) each; items v0, v1: (.75, .25) each; table r=1: twice q, r=2: 0
+    """
+    problem, params = hand
+    stats = engine.estep(engine.place(problem), Params(*(
+        tuple(map(engine.put, x)) if isinstance(x, tuple) else engine.put(x)
+        for x in (params.users, params.items, params.tables))), 1.0)
+    rtol = tolerance(engine)
+
+    def close(actual, expected):
+        np.testing.assert_allclose(np.asarray(actual, float), expected, rtol=rtol, atol=1e-7 if rtol > 1e-6 else 1e-12)
+
+    users = np.array([[1 + 1.3, 1 + .7], [.75 + .5, .25 + .5], [.25 + .6, .75 + .4], [.25 + .6, .75 + .4]])
+    new = mstep(stats, problem, Priors(), prior_means(stats, problem))
+    close(new.user_clusters(), users.sum(0) / 10)                                     # (Cu): 2 * (3 + 2) = 10
+    close(new.users_given_cluster(), users / users.sum(0))                            # (uConCu)
+    close(new.item_clusters(0), [1.0])                                                # (Cvcom)
+    close(new.item_clusters(1), [2 / 3, 1 / 3])                                       # (Cvspeone)
+    close(new.item_clusters(2), [.75, .25])                                           # (Cvspetwo)
+    close(new.items_given_cluster(0), np.array([[2], [1], [1], [1]]) / 5)             # (vConCvcom)
+    close(new.items_given_cluster(1), [[1, 0], [0, 1]])                               # (vConCvspeone)
+    close(new.items_given_cluster(2), [[.5, .5], [.5, .5]])                           # (vConCvspetwo)
+    close(new.tables[0][0, :, 0], [.75 / 2.25, 2.25 / 2.75])                          # (rConCuCvcom)
+    close(new.tables[1], [[[.5, 0], [.5, 0]], [[.5, 1], [.5, 1]]])                    # (rConCuCvspeone)
+    close(new.tables[2], [[[1, 1], [1, 1]], [[0, 0], [0, 0]]])                        # (rConCuCvspetwo)
+    # objective: log of each rating's total, common and specific views in turn
+    common = [.4 * .2 * 1, .2 * .2 * 1, .4 * .1 * 1, .2 * .1 * 1, .2 * .1 * 1]
+    specific = [.2 * .5 * 1, .2 * .5 * 1, .1 * .5 * 1, .1 * .25 * 2, .1 * .25 * 2]
+    assert stats.objective == pytest.approx(np.log(common + specific).sum(), rel=rtol)
+
+
+@pytest.mark.parametrize("beta", [0.6, 1.0])
+def test_stats_of_two_parts_add_up_to_the_whole(engine, beta):
+    data = random_ratings(2)
+    layout = pclf_layout()
+    half = {name: np.arange(len(d)) % 2 == 0 for name, d in data.domains.items()}
+    other = {name: ~mask for name, mask in half.items()}
+    whole, a, b = (Problem.of(part, layout) for part in (data, data.select(half), data.select(other)))
+    params = start_params(engine, whole)
+    stats = [engine.estep(engine.place(p), params, beta) for p in (whole, a, b)]
+    for total, added in zip(all_arrays(stats[0]), all_arrays(stats[1] + stats[2]), strict=True):
+        np.testing.assert_allclose(total, added, rtol=10 * tolerance(engine), atol=1e-6 * tolerance(engine) ** .5)
+    assert stats[0].objective == pytest.approx(stats[1].objective + stats[2].objective, rel=tolerance(engine))
+
+
+@pytest.mark.parametrize("priors", [Priors(), Priors(2.0, 1.0, 3.0)], ids=["plain", "priors"])
+def test_objective_never_falls_within_a_temperature(engine, priors):
+    """Every step is checked; across temperatures the values do not compare."""
+    problem = Problem.of(random_ratings(3), pclf_layout(3))
+    start = random_posteriors(problem, np.random.default_rng(1))
+    trace = run(engine, problem, start, priors=priors,
+                schedule=Schedule((0.7, 0.9, 1.0), steps=12, max_iter=60, tol=0)).trace
+    slack = 1e-9 if tolerance(engine) < 1e-6 else 1e-6
+    for beta in (0.7, 0.9, 1.0):
+        steps = np.diff([s.objective for s in trace if s.beta == beta])
+        assert len(steps) >= 11
+        assert (steps >= -slack * abs(trace[-1].objective)).all(), steps.min()
+
+
+CASES = [(z, shared, beta, priors) for z in (1, 2, 3) for shared in (False, True) for beta in (0.7, 1.0)
+         for priors in (Priors(), Priors(1.5, 0.5, 2.0))]
+
+
+@pytest.mark.parametrize(("domains", "shared", "beta", "priors"), CASES)
+def test_cpu_float64_equals_the_reference_after_whole_fits(domains, shared, beta, priors):
+    """20 iterations, every parameter, to 1e-9 relative."""
+    problem = Problem.of(random_ratings(domains, shared_users=shared), pclf_layout(domains, weight=0.8))
+    start = random_posteriors(problem, np.random.default_rng(2))
+    schedule = Schedule((beta, 1.0), steps=10, max_iter=20, tol=0)
+    fits = [run(e, problem, start, schedule=schedule, priors=priors)
+            for e in (ReferenceEngine(), engine_of("cpu", "float64"))]
+    for expected, actual in zip(all_arrays(fits[0].params), all_arrays(fits[1].params), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-15)
+    for a, b in zip(fits[0].trace, fits[1].trace, strict=True):
+        assert (a.iteration, a.beta) == (b.iteration, b.beta)
+        assert a.objective == pytest.approx(b.objective, rel=1e-10)
+
+
+def test_shared_items_have_one_common_row_and_a_specific_row_in_each_domain():
+    data = random_ratings(2, shared_items=True)
+    problem = Problem.of(data, pclf_layout())
+    assert problem.n_items[0] == data.n_items < problem.n_items[1] + problem.n_items[2]
+    start = random_posteriors(problem, np.random.default_rng(0))
+    fits = [run(e, problem, start, schedule=Schedule(max_iter=10, tol=0))
+            for e in (ReferenceEngine(), engine_of("cpu", "float64"))]
+    np.testing.assert_allclose(fits[1].params.items[0], fits[0].params.items[0], rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("start", list(STARTS))
+def test_start_values_count_every_rating_once_a_view(start):
+    problem = Problem.of(random_ratings(2), pclf_layout())
+    stats = STARTS[start](problem, np.random.default_rng(0))
+    n = problem.n_ratings
+    assert stats.users.sum() == pytest.approx(2 * n)
+    assert stats.items[0].sum() == pytest.approx(n)
+    assert [t.sum() for t in stats.tables] == pytest.approx([n, n / 2, n / 2], rel=0.1)
+    again = STARTS[start](problem, np.random.default_rng(0))
+    assert all((a == b).all() for a, b in zip(all_arrays(stats), all_arrays(again), strict=True))
+
+
+def test_start_memory_stays_far_below_ratings_times_clusters():
+    import tracemalloc
+
+    problem = Problem.of(random_ratings(1, n_users=300, n_items=300, n=40_000), Layout(20, (View("a", (0,), 20),)))
+    tracemalloc.start()
+    random_posteriors(problem, np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 40_000 * 20 * 20 * 8 / 2
+
+
+def test_default_schedule_leaves_the_symmetric_saddle():
+    """Block-structured ratings: a fit that stayed in the saddle would predict the mean everywhere."""
+    data, _, _, _ = drawn_ratings(seed=3)
+    problem = Problem.of(data, pclf_layout(2, k=3, t=3, spec=3))
+    for seed in range(3):
+        fit = run(engine_of("cpu", "float64"), problem, random_posteriors(problem, np.random.default_rng(seed)))
+        s = np.einsum("r,rkc->kc", np.arange(1, 6), fit.params.tables[0])
+        assert s.std() > 0.5
+
+
+def drawn_ratings(seed=0, n_users=150, n_items=90, n=4000):
+    """Two domains drawn from hard co-clusters with well separated mean ratings."""
+    rng = np.random.default_rng(seed)
+    s = np.array([[1.3, 3.0, 4.7], [4.7, 1.3, 3.0], [3.0, 4.7, 1.3]])
+    arrays, users, items = {}, [], []
+    for z in range(2):
+        k, c = rng.integers(0, 3, n_users), rng.integers(0, 3, n_items)
+        pairs = rng.choice(n_users * n_items, n, replace=False)
+        u, v = pairs // n_items, pairs % n_items
+        arrays["ab"[z]] = u, v, np.clip(np.round(s[k[u], c[v]] + rng.normal(0, .4, n)), 1, 5)
+        _, first_u = np.unique(u, return_index=True)
+        order_u, order_v = u[np.sort(first_u)], v[np.sort(np.unique(v, return_index=True)[1])]
+        users.append(k[order_u])
+        items.append(c[order_v])
+    return Ratings.from_arrays(arrays, scale=(1, 5)), np.concatenate(users), np.concatenate(items), s
+
+
+def test_known_clusters_are_recovered():
+    from scipy.optimize import linear_sum_assignment
+    from sklearn.metrics import adjusted_rand_score
+
+    data, users, items, s = drawn_ratings()
+    problem = Problem.of(data, Layout(3, (View("common", (0, 1), 3),)))
+    fits = [run(engine_of("cpu", "float64"), problem, random_posteriors(problem, np.random.default_rng(seed)))
+            for seed in range(4)]
+    params = max(fits, key=lambda f: f.trace[-1].objective).params
+    assert adjusted_rand_score(users, params.users.argmax(1)) >= 0.9
+    assert adjusted_rand_score(items, params.items[0].argmax(1)) >= 0.9
+    found = np.einsum("r,rkc->kc", np.arange(1, 6), params.tables[0])
+    overlap = [[-(params.users[users == k].sum(0)[j]) for j in range(3)] for k in range(3)]
+    columns = [[-(params.items[0][items == c].sum(0)[j]) for j in range(3)] for c in range(3)]
+    matched = found[linear_sum_assignment(overlap)[1]][:, linear_sum_assignment(columns)[1]]
+    truth = np.clip(s, 1.1, 4.9)    # rounding and clipping at 1 and 5 pull the outer means in
+    assert np.abs(matched - truth).max() < 0.25
+    assert np.abs(matched - truth).mean() < 0.15
+
+
+def test_held_out_likelihood_stops_the_run_and_the_best_parameters_are_kept():
+    problem = Problem.of(random_ratings(1), Layout(3, (View("a", (0,), 3),)))
+    values = iter([1.0, 2.0, 3.0, 2.5, 2.4, 2.3, 2.2, 2.1])
+    seen = []
+
+    def held_out(params, means):
+        seen.append(params.users.copy())
+        return next(values)
+
+    fit = run(ReferenceEngine(), problem, random_memberships(problem, np.random.default_rng(0)),
+              schedule=Schedule((1.0,), max_iter=50, tol=0, patience=3), held_out=held_out)
+    assert len(fit.trace) == 6
+    assert fit.converged
+    assert (fit.params.users == seen[2]).all()
+
+
+def test_tolerance_stops_the_run():
+    problem = Problem.of(random_ratings(1), Layout(3, (View("a", (0,), 3),)))
+    start = random_memberships(problem, np.random.default_rng(0))
+    loose, tight = (run(ReferenceEngine(), problem, start, schedule=Schedule((1.0,), max_iter=200, tol=tol))
+                    for tol in (1e-3, 1e-6))
+    assert loose.converged
+    assert len(loose.trace) < len(tight.trace)
+
+
+def test_callbacks_see_each_step_and_can_stop_the_run():
+    problem = Problem.of(random_ratings(1), Layout(3, (View("a", (0,), 3),)))
+    steps = []
+
+    def stop_at_seven(step: Step) -> bool:
+        steps.append(step)
+        return step.iteration == 7
+
+    fit = run(ReferenceEngine(), problem, random_memberships(problem, np.random.default_rng(0)),
+              callbacks=[stop_at_seven])
+    assert [s.iteration for s in steps] == list(range(1, 8))
+    assert [s.beta for s in steps] == [0.8] * 5 + [0.9] * 2
+    assert tuple(steps) == fit.trace
+
+
+def test_ctrl_c_keeps_the_model_so_far():
+    problem = Problem.of(random_ratings(1), Layout(3, (View("a", (0,), 3),)))
+
+    def interrupt(step):
+        if step.iteration == 4:
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="interrupted after 4 of 50 iterations"):
+        fit = run(ReferenceEngine(), problem, random_memberships(problem, np.random.default_rng(0)),
+                  callbacks=[interrupt])
+    assert np.isfinite(fit.params.users).all()
+
+
+def test_rows_without_ratings_get_the_share_of_their_group():
+    counts = np.array([[3.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    groups = ((0, 2), (2, 3))
+    np.testing.assert_allclose(memberships(counts, groups, np.array([[.75, .25], [.5, .5]])),
+                               [[.75, .25], [.75, .25], [.5, .5]])
+
+
+def test_priors_pull_memberships_towards_the_share_of_the_group():
+    """One user with 1 rating surely in cluster 1; share (3/4, 1/4); strength 3: (0 + 9/4, 1 + 3/4) / 4."""
+    problem = Problem.of(random_ratings(1), Layout(2, (View("a", (0,), 2),)))
+    stats = put(ReferenceEngine(), random_memberships(problem, np.random.default_rng(0)))
+    stats.users[:] = 0.0
+    stats.users[0], stats.users[1] = [0, 1], [3, 0]
+    means = prior_means(stats, problem)
+    np.testing.assert_allclose(means.users[0], [.75, .25])
+    params = mstep(stats, problem, Priors(users=3.0), means)
+    np.testing.assert_allclose(params.users[0] / params.users[0].sum(), [9 / 16, 7 / 16])
+
+
+def test_tiny_probabilities_do_not_become_nan(engine):
+    """A user all but sure to be in a cluster whose table all but excludes the rating."""
+    problem = Problem.of(Ratings.from_arrays({"a": ([1, 2], [1, 2], [1, 5])}, scale=(1, 5)),
+                         Layout(2, (View("a", (0,), 1),)))
+    users = engine.put(np.array([[.5, 1e-37], [1e-37, .5]]))
+    table = np.full((5, 2, 1), 1e-30)
+    params = Params(users, (engine.put(np.full((2, 1), .5)),), (engine.put(table),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stats = engine.estep(engine.place(problem), params, 1.0)
+    assert all(np.isfinite(a).all() for a in all_arrays(stats))
+    assert np.isfinite(stats.objective)

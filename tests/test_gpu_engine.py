@@ -1,0 +1,267 @@
+"""The GPU engine against the reference: in Triton's interpreter, or on a GPU where there is one."""
+
+import importlib
+import os
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pclf.em.mstep import Priors, log_prior, memberships, mstep, prior_means, shares
+from pclf.em.state import Layout, Params, Problem, View
+from pclf.engines.reference import ReferenceEngine
+from pclf.errors import EngineError
+
+torch = pytest.importorskip("torch", reason="the GPU engine needs PyTorch")
+CUDA = torch.cuda.is_available()
+if not CUDA:
+    os.environ["TRITON_INTERPRET"] = "1"     # read when Triton is imported, so before it is
+pytest.importorskip("triton", reason="the GPU engine needs Triton")
+gpu = importlib.import_module("pclf.engines.gpu")
+if not (CUDA or gpu.INTERPRETED):
+    pytest.skip("Triton was imported before TRITON_INTERPRET was set", allow_module_level=True)
+
+RTOL = 2e-4                                  # float32 against the float64 reference
+COMMON = View("common", (0, 1), 5)
+LAYOUTS = {
+    "one view": Layout(3, (COMMON,)),
+    "a view alone": Layout(3, (View("second", (1,), 2),)),
+    "common and specific": Layout(4, (COMMON, View("first", (0,), 3, 0.7), View("second", (1,), 9, 1.5))),
+    "one cluster": Layout(1, (View("common", (0, 1), 1),)),
+    "wide": Layout(2, (View("common", (0, 1), 33),)),
+}
+
+
+@pytest.fixture
+def engine():
+    return gpu.GpuEngine("cuda" if CUDA else "cpu")
+
+
+def problem_of(layout, n_ratings=(500, 300), n_users=(30, 40), n_items=(12, 25), shared=False):
+    """Two domains, some items popular, one user and one item without ratings; arrays are read-only."""
+    rng, n_levels = np.random.default_rng(0), 5
+    user = [rng.integers(0, u - 1, n).astype(np.int32) for u, n in zip(n_users, n_ratings, strict=True)]
+    item = [(rng.random(n) ** 2 * (v - 1)).astype(np.int32) for v, n in zip(n_items, n_ratings, strict=True)]
+    level = [rng.integers(0, n_levels, n).astype(np.uint8) for n in n_ratings]
+    for array in (*user, *item, *level):
+        array.setflags(write=False)
+
+    def rows(sizes):
+        if shared:                           # in another order in each domain, so that rows are not a range
+            return tuple(np.random.default_rng(1).permutation(max(sizes))[:n].astype(np.int32) for n in sizes)
+        starts = np.cumsum([0, *sizes])
+        return tuple(np.arange(a, a + n, dtype=np.int32) for a, n in zip(starts, sizes, strict=False))
+
+    def size(parts):
+        return 1 + max(int(part.max()) for part in parts)
+
+    def groups(parts):
+        return ((0, size(parts)),) if shared else tuple((int(p[0]), int(p[-1]) + 1) for p in parts)
+
+    item_rows = [rows([n_items[z] for z in view.domains]) for view in layout.views]
+    return Problem(layout, n_levels, size(rows(n_users)), tuple(user), tuple(item), tuple(level),
+                   rows(n_users), groups(rows(n_users)),
+                   tuple(map(size, item_rows)), tuple(item_rows), tuple(map(groups, item_rows)))
+
+
+def start_of(problem):
+    rng = np.random.default_rng(1)
+    k, sizes = problem.layout.n_user_clusters, [view.n_clusters for view in problem.layout.views]
+    users = rng.random((problem.n_users, k)) + 0.1
+    items = [rng.random((n, c)) + 0.1 for n, c in zip(problem.n_items, sizes, strict=True)]
+    tables = [rng.random((problem.n_levels, k, c)) + 0.1 for c in sizes]
+    return Params(users / users.sum(), tuple(x / x.sum() for x in items), tuple(x / x.sum(0) for x in tables))
+
+
+def put(engine, params):
+    users, items, tables = params.users, params.items, params.tables
+    return Params(engine.put(users), tuple(map(engine.put, items)), tuple(map(engine.put, tables)))
+
+
+def arrays(engine, x):
+    return [engine.get(x.users), *map(engine.get, x.items), *map(engine.get, x.tables)]
+
+
+def assert_same_stats(engine, problem, beta=1.0):
+    reference, start = ReferenceEngine(), start_of(problem)
+    got = engine.estep(engine.place(problem), put(engine, start), beta)
+    want = reference.estep(problem, start, beta)
+    for a, b in zip(arrays(engine, got), arrays(reference, want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=RTOL, atol=1e-6)
+    assert got.objective == pytest.approx(want.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_estep_equals_the_reference(engine, name, shared):
+    assert_same_stats(engine, problem_of(LAYOUTS[name], shared=shared))
+
+
+@pytest.mark.parametrize("beta", [0.3, 0.8])
+def test_tempered_estep_equals_the_reference(engine, beta):
+    assert_same_stats(engine, problem_of(LAYOUTS["common and specific"]), beta)
+
+
+@pytest.mark.parametrize("changes", [
+    {"SPLIT": 8, "WIDTHS": (4, 8)},                                   # long lists summed in parts
+    {"CACHE": 64, "FULL": 0},                                         # lists cut into blocks
+    {"SPLIT": 8, "WIDTHS": (2, 4, 8), "CACHE": 256, "FULL": 0},       # both
+    {"CHUNK": 50},                                                    # sorted in chunks
+    {"TILE": 32, "BLOCK": 7},                                         # small programs, small float32 sums
+], ids=str)
+def test_how_the_work_is_cut_does_not_change_the_counts(engine, monkeypatch, changes):
+    for name, value in changes.items():
+        monkeypatch.setattr(gpu, name, value)
+    assert_same_stats(engine, problem_of(LAYOUTS["common and specific"]))
+
+
+def test_a_domain_without_ratings_counts_nothing(engine):
+    assert_same_stats(engine, problem_of(LAYOUTS["common and specific"], n_ratings=(400, 0)))
+
+
+def test_every_rating_counts_once_in_each_view(engine):
+    problem = problem_of(LAYOUTS["common and specific"])
+    stats = engine.estep(engine.place(problem), put(engine, start_of(problem)), 1.0)
+    per_view = np.array([800, 0.7 * 500, 1.5 * 300])
+    assert [float(x.sum()) for x in stats.items] == pytest.approx(per_view, rel=1e-5)
+    assert [float(x.sum()) for x in stats.tables] == pytest.approx(per_view, rel=1e-5)
+    assert float(stats.users.sum()) == pytest.approx(per_view.sum(), rel=1e-5)
+
+
+def test_two_runs_give_the_same_bits(engine):
+    problem = problem_of(LAYOUTS["common and specific"])
+    start = put(engine, start_of(problem))
+    first, second = (engine.estep(engine.place(problem), start, 0.9) for _ in range(2))
+    for a, b in zip(arrays(engine, first), arrays(engine, second), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert first.objective == second.objective
+
+
+def test_the_order_of_the_ratings_does_not_change_a_bit(engine):
+    problem = problem_of(LAYOUTS["one view"])
+    order = [np.random.default_rng(3).permutation(len(x)) for x in problem.level]
+    codes = {name: getattr(problem, name) for name in ("user", "item", "level")}
+    other = replace(problem, **{
+        name: tuple(x[o] for x, o in zip(parts, order, strict=True)) for name, parts in codes.items()})
+    start = put(engine, start_of(problem))
+    first, second = (engine.estep(engine.place(p), start, 1.0) for p in (problem, other))
+    for a, b in zip(arrays(engine, first), arrays(engine, second), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def fit(engine, problem, priors, n_iter):
+    """Predictions P(r | u, v) of the first view after EM; the objective of each iteration."""
+    data, params, trace = engine.place(problem), put(engine, start_of(problem)), []
+    means = None
+    for _ in range(n_iter):
+        stats = engine.estep(data, params, 1.0)
+        means = means or prior_means(stats, problem)
+        trace.append(stats.objective + log_prior(params, problem, priors, means))
+        params = mstep(stats, problem, priors, means)
+    p_u, p_v = (memberships(x, groups, shares(x, groups)) for x, groups in (
+        (params.users, problem.user_groups), (params.items[0], problem.item_groups[0])))
+    return np.einsum("uk,rkc,vc->uvr", engine.get(p_u), engine.get(params.tables[0]), engine.get(p_v)), trace
+
+
+@pytest.mark.parametrize("priors", [Priors(), Priors(2.0, 3.0, 4.0)], ids=["plain", "with priors"])
+def test_a_whole_fit_predicts_what_the_reference_predicts(engine, priors):
+    problem = problem_of(LAYOUTS["common and specific"], n_ratings=(200, 150))
+    got, got_trace = fit(engine, problem, priors, 20)
+    want, want_trace = fit(ReferenceEngine(), problem, priors, 20)
+    np.testing.assert_allclose(got, want, atol=1e-4)
+    np.testing.assert_allclose(got_trace, want_trace, rtol=1e-5)
+
+
+def test_a_rating_that_underflows_counts_nothing_and_is_not_nan(engine):
+    problem = problem_of(LAYOUTS["one cluster"], n_ratings=(4, 4))
+    start = start_of(problem)
+    start.users[problem.user[0][0]] = 1e-44
+    stats = engine.estep(engine.place(problem), put(engine, start), 1.0)
+    assert all(np.isfinite(x).all() for x in arrays(engine, stats))
+    assert np.isfinite(stats.objective)
+
+
+def test_the_callers_matmul_precision_is_given_back(engine):
+    problem, before = problem_of(LAYOUTS["one view"]), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        engine.estep(engine.place(problem), put(engine, start_of(problem)), 1.0)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_data_larger_than_the_card_is_refused_with_both_sizes(engine, monkeypatch):
+    problem = problem_of(LAYOUTS["one view"])
+    monkeypatch.setattr(gpu.GpuEngine, "_free", lambda self: 2.0**13)
+    monkeypatch.setattr(gpu.GpuEngine, "_index", lambda *args: pytest.fail("allocated before it was checked"))
+    with pytest.raises(EngineError, match=r"800 ratings of 70 users need 0\.\d\d GiB.* has 0\.00 GiB free"):
+        engine.place(problem)
+
+
+def test_memory_needed_grows_with_every_part_of_the_problem():
+    small = gpu.bytes_needed(problem_of(LAYOUTS["one view"]))
+    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_ratings=(900, 300))) > small
+    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_users=(300, 40))) > small
+    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_items=(120, 25))) > small
+    assert gpu.bytes_needed(problem_of(LAYOUTS["wide"])) > small
+
+
+@pytest.mark.skipif(CUDA, reason="there is a GPU here")
+def test_without_a_gpu_the_engine_says_what_to_install():
+    with pytest.raises(EngineError, match=r"needs an NVIDIA GPU.*pip install 'pclf\[gpu\]'.*engine='cpu'"):
+        gpu.GpuEngine()
+
+
+@pytest.mark.parametrize("package", ["torch", "triton"])
+def test_without_its_packages_the_engine_says_what_to_install(monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "pclf.engines.gpu")
+    with pytest.raises(EngineError, match=rf"{package} is not installed. pip install 'pclf\[gpu\]'"):
+        importlib.import_module("pclf.engines.gpu")
+
+
+def test_the_cpu_device_is_for_the_interpreter_alone(monkeypatch):
+    monkeypatch.setattr(gpu, "INTERPRETED", False)
+    with pytest.raises(EngineError, match="TRITON_INTERPRET=1"):
+        gpu.GpuEngine("cpu")
+
+
+def top_n_case(n_users=17, n_items=40, seed=0):
+    rng = np.random.default_rng(seed)
+    users, items = rng.random((n_users, 4), np.float32), rng.random((n_items, 4), np.float32)
+    seen = [np.sort(rng.choice(n_items, n, replace=False)) for n in rng.integers(0, n_items, n_users)]
+    return users, items, np.cumsum([0, *map(len, seen)]), np.concatenate(seen), seen
+
+
+def test_top_n_are_the_best_unseen_items_in_order(engine):
+    users, items, indptr, flat, seen = top_n_case()
+    best, scores = gpu.score_top_n(users, items, indptr, flat, 5, device=engine.device)
+    for i, row in enumerate(seen):
+        left = np.setdiff1d(np.arange(len(items)), row)
+        want = left[np.argsort(-(users[i] @ items[left].T))][:5]
+        assert best[i].tolist() == [*want, *[-1] * (5 - len(want))]
+        np.testing.assert_allclose(scores[i, : len(want)], (users[i] @ items.T)[want], rtol=1e-5)
+        assert np.isneginf(scores[i, len(want) :]).all()
+
+
+def test_more_items_asked_than_there_are_leaves_minus_one(engine):
+    best, scores = gpu.score_top_n(*top_n_case(n_items=3)[:4], 5, device=engine.device)
+    assert (best[:, 3:] == -1).all()
+    assert np.isneginf(scores[:, 3:]).all()
+
+
+def test_scores_of_pairs_are_their_products(engine):
+    users, items, *_ = top_n_case()
+    u, v = np.array([0, 3, 3, 16]), np.array([5, 5, 39, 0])
+    got = gpu.score_pairs(users, items, u, v, device=engine.device)
+    np.testing.assert_allclose(got, (users[u] * items[v]).sum(1), rtol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
+def test_two_hundred_thousand_ratings_on_the_gpu_equal_the_reference(engine):
+    views = View("common", (0, 1), 10), View("first", (0,), 15), View("second", (1,), 15)
+    sizes = {"n_ratings": (120_000, 80_000), "n_users": (3000, 2000), "n_items": (800, 1500)}
+    assert_same_stats(engine, problem_of(Layout(20, views), **sizes))
