@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import threading
-import warnings
 import zipfile
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -190,9 +189,9 @@ def test_broken_lines_are_left_out_counted_and_located(tmp_path):
     broken = ["3::10", "4::10::4::1::2", "", "x::10::3", "5::10::9", "6::::3", "7::10::nan"]
     lines = ["1::10::5", "2::10::4", *broken, "8::10::2", *(f"{u}::11::3" for u in range(10, 30))]
     path = write(tmp_path / "ratings.dat", "\n".join(lines) + "\n\n")
-    with pytest.warns(DataWarning, match=r"left out 7 broken of 30 lines; the first is line 3: '3::10'") as seen:
+    with pytest.warns(DataWarning, match=r"7 broken of 30 lines; the first is line 3: '3::10'") as caught:
         data = datasets.load("ml-1m", file=path)
-    (warning,) = (w.message for w in seen)
+    (warning,) = (w.message for w in caught)
     assert (warning.path, warning.count, warning.first_line) == (path, 7, 3)
     assert sorted(data["movies"].users.ids) == [1, 2, 8, *range(10, 30)]
 
@@ -208,7 +207,7 @@ def test_the_first_broken_line_is_numbered_from_one(tmp_path, bad, line):
 
 @pytest.mark.parametrize("text", ["<html><body>404</body></html>\n", "1,2,3\n4,5,6\n", "a::b::c\n" * 5])
 def test_another_kind_of_file_is_an_error_that_shows_it(tmp_path, text):
-    with pytest.raises(DataError, match=r"must have lines of user_id::item_id::rating|TAB") as caught:
+    with pytest.raises(DataError, match=r"must have lines of user_id::item_id::rating") as caught:
         datasets.load("ml-1m", file=write(tmp_path / "ratings.dat", text))
     assert text.splitlines()[0] in str(caught.value)
 
@@ -372,7 +371,7 @@ def test_a_million_lines_are_read_in_seconds(tmp_path):
 
 GOOD = {"ml-100k/u.data": b"1\t1\t5\t0\n2\t1\t4\t0\n", "ml-100k/u.item": b"1|Heat|x\n",
         "ml-100k/README": b"r"}
-OLD = b"9\t9\t1\t0\n"
+OLD = b"9|An old film|x\n"
 
 
 def zipped(files: dict[str, bytes], link: str | None = None) -> bytes:
@@ -550,8 +549,7 @@ def test_a_full_disk_leaves_everything_as_it_was(home, serve, monkeypatch, full_
         return FullDisk()
 
     monkeypatch.setattr(Path, "open", open_until_full)
-    with warnings.catch_warnings():
-        refused(home, "could not be kept in .*: the disk is full. Make room there")
+    refused(home, "could not be kept in .*: the disk is full. Make room there")
 
 
 class FullDisk(io.RawIOBase):

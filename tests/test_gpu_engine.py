@@ -105,8 +105,8 @@ def test_tempered_estep_equals_the_reference(engine, beta):
 
 @pytest.mark.parametrize("changes", [
     {"SPLIT": 8, "WIDTHS": (4, 8)},                                   # long lists summed in parts
-    {"CACHE": 64, "FULL": 0},                                         # lists cut into blocks
-    {"SPLIT": 8, "WIDTHS": (2, 4, 8), "CACHE": 256, "FULL": 0},       # both
+    {"CACHE": 256, "FULL": 1},                                        # lists cut into blocks
+    {"SPLIT": 8, "WIDTHS": (2, 4, 8), "CACHE": 256, "FULL": 1},       # both
     {"CHUNK": 50},                                                    # sorted in chunks
     {"TILE": 32, "BLOCK": 7},                                         # small programs, small float32 sums
 ], ids=str)

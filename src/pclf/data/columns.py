@@ -6,7 +6,7 @@ hashable (tuples, mixed types).
 
 import difflib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,14 @@ from pclf.errors import DataError, UnknownNameError, did_you_mean
 
 # What people call the three columns, best first, in small letters and digits only.
 ALIASES = {
-    "user_col": ("userid", "user", "users", "uid", "userno", "useridx", "username", "reviewerid", "customerid",
-                 "customer", "memberid", "personid", "person", "profileid", "visitorid", "playerid", "readerid"),
-    "item_col": ("itemid", "item", "items", "iid", "movieid", "movie", "filmid", "film", "bookid", "book", "isbn",
-                 "musicid", "songid", "song", "trackid", "track", "albumid", "album", "artistid", "artist", "asin",
-                 "parentasin", "productid", "product", "animeid", "gameid", "game", "jokeid", "showid", "recipeid",
-                 "businessid", "articleid", "contentid", "itemno", "itemidx"),
-    "rating_col": ("rating", "ratings", "score", "stars", "star", "value", "overall", "bookrating", "movierating",
-                   "userrating", "starrating", "ratingvalue", "grade", "vote", "points"),
+    "user_col": ("userid", "user", "users", "uid", "username", "reviewerid", "customerid", "customer",
+                 "memberid", "personid", "person", "profileid", "visitorid", "playerid", "readerid"),
+    "item_col": ("itemid", "item", "items", "iid", "movieid", "movie", "filmid", "film", "bookid", "book",
+                 "isbn", "musicid", "songid", "song", "trackid", "track", "albumid", "album", "artistid", "artist",
+                 "asin", "productid", "product", "animeid", "gameid", "game", "jokeid", "showid", "recipeid",
+                 "businessid", "articleid", "contentid"),
+    "rating_col": ("rating", "ratings", "score", "stars", "star", "value", "overall", "bookrating",
+                   "movierating", "userrating", "starrating", "ratingvalue", "grade", "vote", "points"),
 }
 
 
@@ -37,9 +37,16 @@ class Coded:
 
     codes: NDArray[np.int32]
     distinct: Any
+    rows: NDArray[np.intp] | None = None   # of the caller's table, where the column is a part of it
 
     def __len__(self) -> int:
         return len(self.codes)
+
+    def where(self, mask: NDArray[np.bool_]) -> str:
+        """The rows under the mask, in words."""
+        row, more = int(mask.argmax()), int(mask.sum()) - 1
+        row = row if self.rows is None else int(self.rows[row])
+        return f"in row {row:,}" + (f" and {more:,} more" if more else "")
 
 
 def as_column(values: Any) -> Any:
@@ -78,6 +85,12 @@ def coded(column: Any) -> Coded:
     return finished(column.dictionary_encode())
 
 
+def coded_rows(column: Any, rows: NDArray[np.intp]) -> Coded:
+    """The same for some of the rows."""
+    part = [column[row] for row in rows] if isinstance(column, list) else column.take(rows)
+    return replace(coded(part), rows=rows)
+
+
 def coded_parts(parts: Sequence[Any]) -> Coded:
     """The same for a column that came in Arrow arrays, each dictionary-encoded by itself."""
     import pyarrow as pa
@@ -98,8 +111,9 @@ def finished(encoded: Any) -> Coded:
         return Coded(codes, distinct.cast(pa.large_string()))
     if pa.types.is_floating(distinct.type):
         values = distinct.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-        return Coded(np.where(np.isnan(values)[codes], np.int32(-1), codes) if np.isnan(values).any() else codes,
-                     values)
+        if np.isnan(values).any():
+            codes = np.where(np.isnan(values)[codes], np.int32(-1), codes)
+        return Coded(codes, values)
     if is_int(distinct.type):
         try:
             return Coded(codes, distinct.cast(pa.int64()).to_numpy())
@@ -121,21 +135,17 @@ def numbers(column: Coded, where: str) -> NDArray[np.float64]:
     bad = ~np.isfinite(found)
     if bad.any():
         rows = np.isin(column.codes, np.flatnonzero(bad))
-        row = int(rows.argmax())
-        raise DataError(f"{where}: ratings must be finite numbers; got {_python(column.distinct)[column.codes[row]]!r}"
-                        f" {in_row(row, int(rows.sum()))}. Drop or correct these rows first.")
+        got = _python(column.distinct)[column.codes[rows.argmax()]]
+        raise DataError(f"{where}: ratings must be finite numbers; got {got!r} {column.where(rows)}. "
+                        f"Drop or correct these rows first.")
     return found
 
 
 def check_present(column: Coded, what: str) -> None:
     missing = column.codes < 0
     if missing.any():
-        raise DataError(f"{what} must not be missing; got none {in_row(int(missing.argmax()), int(missing.sum()))}. "
+        raise DataError(f"{what} must not be missing; got none {column.where(missing)}. "
                         f"Drop these rows first.")
-
-
-def in_row(row: int, count: int) -> str:
-    return f"in row {row:,}" + (f" and {count - 1:,} more" if count > 1 else "")
 
 
 def frame_columns(frame: Any, names: Mapping[str, str | None], where: str) -> list[Any]:
@@ -150,7 +160,7 @@ def frame_columns(frame: Any, names: Mapping[str, str | None], where: str) -> li
                         f"got {type(frame).__name__}.{hint}") from None
     found = find_columns([str(c) for c in table.columns], names, where)
     if len(set(table.columns)) < len(table.columns):
-        raise DataError(f"{where}: the names of columns must differ; got {', '.join(map(str, table.columns))}")
+        raise DataError(f"{where}: column names must differ; got {', '.join(map(str, table.columns))}")
     return [_frame_column(table[name]) for name in found]
 
 

@@ -1,8 +1,8 @@
 """Files: CSV, TSV, .dat and Parquet as coded columns, a block at a time.
 
-Memory holds the codes (12 bytes a rating) and one block of text, however long the file. Columns of a text file
-are read as text and only the distinct values are looked at: so an ISBN keeps its leading zero, and ids that are
-whole numbers, all of them, become numbers.
+Memory holds the codes (12 bytes a rating) and a few blocks, however long the file. What a text file holds is
+coded as text, and only the distinct values are looked at afterwards: ids become numbers where every one is
+written as a whole number, and an ISBN keeps its leading zero.
 """
 
 import csv
@@ -15,7 +15,8 @@ from pclf.data.columns import ALIASES, Coded, as_column, coded, coded_parts, fin
 from pclf.errors import DataError, did_you_mean
 
 SEPARATORS = ("::", "\t", ";", "|", ",")
-TEXT, PARQUET, PACKED = (".csv", ".tsv", ".dat", ".data", ".txt"), (".parquet", ".pq"), (".gz", ".bz2", ".zst")
+TEXT, PARQUET = (".csv", ".tsv", ".dat", ".data", ".txt"), (".parquet", ".pq")
+PACKED = (".gz", ".bz2", ".zst", ".lz4")
 BLOCK = 1 << 24    # bytes of text parsed at a time
 BATCH = 1 << 20    # rows of a Parquet file decoded at a time
 
@@ -32,7 +33,7 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
         raise FileNotFoundError(did_you_mean(file.name, there, f"file in {file.parent}"))
     kind = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in PACKED), "")
     if kind not in TEXT + PARQUET:
-        raise DataError(f"{file}: the suffix of a file must be one of {', '.join(TEXT + PARQUET)}; got {kind!r}")
+        raise DataError(f"{file}: the suffix must be one of {', '.join(TEXT + PARQUET)}; got {kind!r}")
     try:
         if kind in PARQUET:
             return _coded(_parquet_batches(file, names), file)
@@ -84,26 +85,24 @@ def _text_batches(file: Path, names: Names, encoding: str) -> Iterator[Any]:
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
     fields = [field.strip() for field in fields]
     header = not _is_number(*fields[2:3])
-    if header:
-        labels, found = fields, find_columns(fields, names, str(file))
-    else:
-        labels, found = [*ALIASES, *(f"column {i}" for i in range(3, len(fields)))], _by_position(fields, names, file)
+    if not header:
+        _check_unnamed(fields, names, file)
+        fields = [*ALIASES, *(f"column {i}" for i in range(3, len(fields)))]
+    found = find_columns(fields, names, str(file)) if header else list(ALIASES)
     if separator == "::":   # Arrow splits at one character: every second field is empty
-        labels = [label for i, name in enumerate(labels) for label in (name, f"empty {i}")][:-1]
+        fields = [label for i, name in enumerate(fields) for label in (name, f"empty {i}")][:-1]
     yield from pc.open_csv(
         str(file),
-        pc.ReadOptions(block_size=BLOCK, column_names=labels, skip_rows=int(header), encoding=encoding),
+        pc.ReadOptions(block_size=BLOCK, column_names=fields, skip_rows=int(header), encoding=encoding),
         pc.ParseOptions(delimiter=separator[0]),
         pc.ConvertOptions(include_columns=found, column_types=dict.fromkeys(found, pa.string())))
 
 
-def _by_position(fields: list[str], names: Names, file: Path) -> list[str]:
-    """Without a line of names, the columns are user, item, rating in this order."""
+def _check_unnamed(fields: list[str], names: Names, file: Path) -> None:
     asked = [f"{role}={name!r}" for role, name in names.items() if name is not None]
     if asked:
-        raise DataError(f"{file} must name its columns in the first line to be read with {', '.join(asked)}; got "
-                        f"{', '.join(fields)[:80]!r}. Without names, the columns are user, item, rating.")
-    return list(ALIASES)
+        raise DataError(f"{file} must name its columns in the first line to be read with {', '.join(asked)}; "
+                        f"got {', '.join(fields)[:80]!r}. Without names, the columns are user, item, rating.")
 
 
 def _is_number(field: str = "") -> bool:
@@ -119,9 +118,11 @@ def _trimmed(column: Coded) -> Coded:
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim_whitespace(column.distinct)
-    again = coded(as_column(pc.if_else(pc.equal(trimmed, ""), None, trimmed)))
-    return column if len(again.distinct) == len(column.distinct) and trimmed.equals(column.distinct) else Coded(
-        again.codes[column.codes], again.distinct)
+    trimmed = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
+    if trimmed.equals(column.distinct):
+        return column
+    again = coded(as_column(trimmed))
+    return Coded(again.codes[column.codes], again.distinct)
 
 
 def _as_numbers(column: Coded) -> Coded:
@@ -132,4 +133,5 @@ def _as_numbers(column: Coded) -> Coded:
         found = column.distinct.cast(pa.int64())
     except pa.ArrowInvalid:
         return column
-    return Coded(column.codes, found.to_numpy()) if found.cast(pa.large_string()).equals(column.distinct) else column
+    as_written = found.cast(pa.large_string()).equals(column.distinct)
+    return Coded(column.codes, found.to_numpy()) if as_written else column

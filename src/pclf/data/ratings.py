@@ -10,26 +10,28 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
+from itertools import pairwise
 from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pclf.data.columns import Coded, as_column, check_present, coded, frame_columns, in_row, numbers
+from pclf.data.columns import Coded, as_column, check_present, coded, coded_rows, frame_columns
+from pclf.data.domain import Domain, count, domain_of
 from pclf.data.scale import Scale, as_scale, check_levels
 from pclf.data.vocabulary import Codes, Vocabulary
 from pclf.errors import DataError, UnknownNameError, did_you_mean
 
 __all__ = ["Domain", "Options", "Ratings", "Scale", "Vocabulary"]
 
-Columns = tuple[Any, Any, Any]   # users, items, ratings
+POLICIES = ("error", "last", "mean")
 
 
 class Options(TypedDict, total=False):
     """What every way to make Ratings takes.
 
-    `scale`: (low, high), (low, high, step), a Scale, all values, or a dict of these by domain; a domain without
-    one gets the scale its ratings lie on. `levels`: how many common levels, instead of the length of the
+    `scale`: (low, high), (low, high, step), a Scale, all values, or a dict of these by domain; without one,
+    a domain gets the scale its ratings lie on. `levels`: how many common levels, instead of the length of the
     shortest scale. `shared_users`, `shared_items`: the same id in two domains is the same person or thing.
     `duplicates`: what to do when a user rates an item twice: "error", keep the "last", or take the "mean",
     rounded to the scale. `titles`: {domain: {item_id: title}}, for display.
@@ -43,63 +45,13 @@ class Options(TypedDict, total=False):
     titles: Mapping[str, Mapping[Any, str]] | None
 
 
-@dataclass(frozen=True, eq=False)
-class Domain:
-    """One catalogue: who rated what, and how. Rating j is (user[j], item[j], scale.values[value[j]])."""
-
-    name: str
-    users: Vocabulary
-    items: Vocabulary
-    user: Codes                             # (n,) codes
-    item: Codes                             # (n,) codes
-    value: NDArray[np.uint8]                # (n,) positions on the scale
-    scale: Scale
-    titles: tuple[str, ...] | None = None   # of the items, by code
-
-    def __post_init__(self) -> None:
-        for name, dtype in (("user", np.int32), ("item", np.int32), ("value", np.uint8)):
-            column = np.asarray(getattr(self, name))
-            if column.dtype != dtype or column.shape != (len(self.value),):
-                raise DataError(f"domain {self.name!r}: {name} must be {len(self.value):,} numbers of type "
-                                f"{np.dtype(dtype)}; got {column.dtype} of shape {column.shape}")
-            column = column.view()
-            column.flags.writeable = False   # of our view; the caller's array stays as it was
-            object.__setattr__(self, name, column)
-
-    def __len__(self) -> int:
-        return len(self.value)
-
-    def __repr__(self) -> str:
-        return f"Domain({self.name!r}: {_sizes(self)}, scale {self.scale})"
-
-    @property
-    def n_users(self) -> int:
-        return len(self.users)
-
-    @property
-    def n_items(self) -> int:
-        return len(self.items)
-
-    @property
-    def n_ratings(self) -> int:
-        return len(self.value)
-
-    @property
-    def ratings(self) -> NDArray[np.float64]:
-        """The ratings on the domain's own scale.   (n,)"""
-        return np.array(self.scale.values)[self.value]
-
-    def title(self, code: int) -> str:
-        return self.titles[code] if self.titles is not None else str(self.items.decode([code])[0])
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Ratings:
     """One or more domains and the rating levels they have in common. Never changes once made.
 
     Users and items of different domains are different, unless users or items are said to be shared. Every
-    scale is cut into the same `n_levels` levels: value i of n is in level floor((i + 0.5) * n_levels / n), with
-    as many levels as the shortest scale has values (one of a single value does not count).
+    scale is cut into the same `n_levels` levels: value i of n is in level floor((i + 0.5) * n_levels / n).
+    There are as many levels as the shortest scale has values; a scale of a single value does not count.
 
     >>> Ratings.from_arrays({"films": (["Ann", "Ben"], ["Heat", "Heat"], [5, 3])}, scale=(1, 5))
     Ratings: 2 in 1 domain, 5 levels
@@ -121,40 +73,53 @@ class Ratings:
         object.__setattr__(self, "domains", dict(self.domains))
 
     @classmethod
-    def from_frames(cls, frames: Mapping[str, Any], *, user_col: str | None = None, item_col: str | None = None,
-                    rating_col: str | None = None, **options: Unpack[Options]) -> "Ratings":
-        """From a frame for each domain: pandas, polars or pyarrow. See `Options` for the options.
+    def from_frames(cls, frames: Mapping[str, Any], *, user_col: str | None = None,
+                    item_col: str | None = None, rating_col: str | None = None,
+                    **options: Unpack[Options]) -> "Ratings":
+        """From a frame for each domain: pandas, polars or pyarrow. `Options` has the other options.
 
         Columns are found by the usual names ("user_id", "userId", "movie_id", "stars", ...) unless given.
         """
         names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col}
-        return cls._made(_by_domain(frames, "frames", "frame"),
-                         lambda name, frame: _coded(frame_columns(frame, names, f"domain {name!r}")), options)
+
+        def read(name: str, frame: Any) -> list[Coded]:
+            return [coded(c) for c in frame_columns(frame, names, f"domain {name!r}")]
+
+        return _made(frames, read, "frame", **options)
 
     @classmethod
     def from_frame(cls, frame: Any, *, domain_col: str = "domain", user_col: str | None = None,
                    item_col: str | None = None, rating_col: str | None = None,
                    **options: Unpack[Options]) -> "Ratings":
-        """From one long frame with a column that says which domain a rating belongs to."""
+        """From one long frame with a column that says which domain each rating belongs to."""
         domain, *columns = frame_columns(frame, {"domain_col": domain_col, "user_col": user_col,
                                                  "item_col": item_col, "rating_col": rating_col}, "the frame")
-        domain = coded(domain)
-        check_present(domain, f"the column {domain_col!r}")
-        names = [str(n) for n in Vocabulary.of(domain).ids]
-        rows = {name: np.flatnonzero(domain.codes == code) for code, name in enumerate(names)}
-        return cls._made(rows, lambda name, rows: _coded([_take(c, rows) for c in columns]), options, rows)
+        belongs = coded(domain)
+        check_present(belongs, f"the frame: domains in {domain_col!r}")
+        rows = {str(name): np.flatnonzero(belongs.codes == code)
+                for code, name in enumerate(Vocabulary.of(belongs).ids)}
+
+        def read(name: str, rows: NDArray[np.intp]) -> list[Coded]:
+            return [coded_rows(c, rows) for c in columns]
+
+        return _made(rows, read, "rows", **options)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, tuple[Any, Any, Any]], **options: Unpack[Options]) -> "Ratings":
         """From (users, items, ratings) for each domain: sequences or arrays of one length."""
-        return cls._made(_by_domain(arrays, "arrays", "(users, items, ratings)"),
-                         lambda name, columns: _coded([as_column(c) for c in columns]), options)
+
+        def read(name: str, columns: tuple[Any, Any, Any]) -> list[Coded]:
+            if len(columns) != 3:
+                raise DataError(f"domain {name!r} must be (users, items, ratings); got {len(columns)}")
+            return [coded(as_column(c)) for c in columns]
+
+        return _made(arrays, read, "(users, items, ratings)", **options)
 
     @classmethod
     def from_files(cls, paths: Mapping[str, str | os.PathLike[str]], *, user_col: str | None = None,
                    item_col: str | None = None, rating_col: str | None = None, encoding: str = "utf-8",
                    **options: Unpack[Options]) -> "Ratings":
-        """From a file for each domain: .csv, .tsv, .dat, .data, .txt (all .gz too) or .parquet.
+        """From a file for each domain: .csv, .tsv, .dat, .data, .txt (each also .gz) or .parquet.
 
         Text may be separated by commas, semicolons, tabs, bars or `::`. Without names in its first line, the
         columns are user, item, rating. Ids are numbers where all of them are, and else text.
@@ -162,13 +127,7 @@ class Ratings:
         from pclf.data import files
 
         names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col}
-        return cls._made(_by_domain(paths, "paths", "path"),
-                         lambda name, path: files.read(path, names, encoding), options)
-
-    @classmethod
-    def _made(cls, sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], options: Options,
-              rows: Mapping[str, NDArray[np.intp]] | None = None) -> "Ratings":
-        return cls({}, )
+        return _made(paths, lambda _, path: files.read(path, names, encoding), "path", **options)
 
     @cached_property
     def user_rows(self) -> tuple[Codes, ...]:
@@ -179,3 +138,121 @@ class Ratings:
     def item_rows(self) -> tuple[Codes, ...]:
         """For each domain, code -> row among all items."""
         return _rows([d.items for d in self.domains.values()], self.shared_items)
+
+    @cached_property
+    def n_users(self) -> int:
+        """The rows of all users."""
+        return 1 + max((int(rows.max()) for rows in self.user_rows if rows.size), default=-1)
+
+    @cached_property
+    def n_items(self) -> int:
+        """The rows of all items."""
+        return 1 + max((int(rows.max()) for rows in self.item_rows if rows.size), default=-1)
+
+    @property
+    def n_ratings(self) -> int:
+        return sum(len(d) for d in self.domains.values())
+
+    def __len__(self) -> int:
+        return self.n_ratings
+
+    def __getitem__(self, name: str) -> Domain:
+        try:
+            return self.domains[name]
+        except KeyError:
+            raise UnknownNameError(did_you_mean(name, self.domains, "domain")) from None
+
+    def levels(self, name: str) -> NDArray[np.uint8]:
+        """The common level of each of a domain's ratings.   (n,)"""
+        return self[name].scale.to_levels(self.n_levels)[self[name].value]
+
+    def level_values(self, name: str) -> NDArray[np.float64]:
+        """What each level is worth on a domain's own scale.   (R,)"""
+        return self[name].scale.level_values(self.n_levels)
+
+    def select(self, masks: Mapping[str, ArrayLike]) -> "Ratings":
+        """Only the ratings under the masks; users, items and scales stay. No mask keeps a domain whole."""
+        kept = dict(self.domains)
+        for name, mask in masks.items():
+            domain, chosen = self[name], np.asarray(mask)
+            if chosen.dtype != bool or chosen.shape != domain.value.shape:
+                raise DataError(f"the mask of {name!r} must be {len(domain):,} booleans; "
+                                f"got {chosen.dtype} of shape {chosen.shape}")
+            kept[name] = replace(domain, user=domain.user[chosen], item=domain.item[chosen],
+                                 value=domain.value[chosen])
+        return replace(self, domains=kept)
+
+    def only(self, names: str | Iterable[str]) -> "Ratings":
+        """Some of the domains, with as many levels as before."""
+        return replace(self, domains={n: self[n] for n in ([names] if isinstance(names, str) else names)})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of sizes, scales, codes and values, the same for the same data on every machine."""
+        seal = hashlib.sha256(repr((self.n_levels, self.shared_users, self.shared_items)).encode())
+        for d in self.domains.values():
+            seal.update(repr((d.name, d.n_users, d.n_items, len(d), d.scale.values)).encode())
+            for column, dtype in ((d.user, "<i4"), (d.item, "<i4"), (d.value, "u1")):
+                seal.update(np.ascontiguousarray(column, dtype).data)
+        return seal.hexdigest()
+
+    def to_frame(self, name: str) -> dict[str, NDArray[Any]]:
+        """A domain's ratings as columns, for `pandas.DataFrame(...)` or `polars.DataFrame(...)`."""
+        d = self[name]
+        return {"user_id": d.users.array()[d.user], "item_id": d.items.array()[d.item], "rating": d.ratings}
+
+    def __repr__(self) -> str:
+        sizes = [d.sizes() for d in self.domains.values()]
+        widths = [max(map(len, column)) for column in zip(*sizes, strict=True)]
+        longest = max(map(len, self.domains))
+        lines = [f"Ratings: {self._summary()}"]
+        for d, own in zip(self.domains.values(), sizes, strict=True):
+            cells = [s.rjust(width) for s, width in zip(own, widths, strict=True)]
+            lines.append("  ".join(["", d.name.ljust(longest), *cells, str(d.scale)]))
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = ["domain", "users", "items", "ratings", "density", "scale"]
+        rows = [[escape(d.name), f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}", _density(d), str(d.scale)]
+                for d in self.domains.values()]
+        body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+        return (f"<table><caption>Ratings: {self._summary()}</caption>"
+                f"<thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead><tbody>{body}</tbody></table>")
+
+    def _summary(self) -> str:
+        shared = ["users"] * self.shared_users + ["items"] * self.shared_items
+        return (f"{self.n_ratings:,} in {count(len(self.domains), 'domain')}, {count(self.n_levels, 'level')}"
+                + (f", {' and '.join(shared)} shared" if shared else ""))
+
+
+def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], what: str, *,
+          scale: Any = None, levels: int | None = None, shared_users: bool = False,
+          shared_items: bool = False, duplicates: str = "error",
+          titles: Mapping[str, Mapping[Any, str]] | None = None) -> Ratings:
+    """Ratings, domain by domain: the columns of one are let go before the next is read."""
+    if not isinstance(sources, Mapping) or not all(isinstance(name, str) for name in sources):
+        raise DataError(f"ratings must come as a dict {{domain name: {what}}}; got {type(sources).__name__}"
+                        + (f" with the keys {list(sources)[:5]}" if isinstance(sources, Mapping) else ""))
+    if duplicates not in POLICIES:
+        raise UnknownNameError(did_you_mean(duplicates, POLICIES, "policy for duplicates"))
+    for name in [*(scale if isinstance(scale, Mapping) else ()), *(titles or ())]:
+        if name not in sources:
+            raise UnknownNameError(did_you_mean(name, sources, "domain"))
+    if levels is not None:
+        check_levels(levels)
+    scales = {name: as_scale(scale, name) for name in sources}
+    domains = {name: domain_of(name, read(name, source), scales[name], duplicates, (titles or {}).get(name))
+               for name, source in sources.items()}
+    return Ratings(domains, levels or 0, shared_users, shared_items)
+
+
+def _rows(vocabularies: list[Vocabulary], shared: bool) -> tuple[Codes, ...]:
+    """Code -> row for each domain: domain after domain, or one row an id."""
+    if shared:
+        return tuple(Vocabulary.union(vocabularies))
+    starts = np.cumsum([0, *map(len, vocabularies)])
+    return tuple(np.arange(a, b, dtype=np.int32) for a, b in pairwise(starts))
+
+
+def _density(d: Domain) -> str:
+    return f"{100 * len(d) / max(1, d.n_users * d.n_items):.2g} %"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,7 +31,7 @@ class Scale:
         values = tuple(float(v) for v in self.values)
         if not 1 <= len(values) <= LONGEST:
             raise DataError(f"a scale must have 1 to {LONGEST} values; got {len(values)}")
-        if not all(np.isfinite(values)) or any(b <= a for a, b in zip(values, values[1:], strict=False)):
+        if not all(np.isfinite(values)) or any(b <= a for a, b in pairwise(values)):
             raise DataError(f"the values of a scale must be finite and ascending; got {_listed(values)}")
         object.__setattr__(self, "values", values)
 
@@ -38,29 +39,32 @@ class Scale:
     def between(cls, low: float, high: float, step: float = 1.0) -> "Scale":
         """Low to high in equal steps."""
         if not (np.isfinite([low, high, step]).all() and step > 0 and high >= low):
-            raise DataError(f"a scale must run from low to high by a step > 0; got {low}, {high}, {step}")
+            raise DataError(f"a scale must go from low up to high by steps > 0; got {low}, {high}, {step}")
         n = round((high - low) / step) + 1
         if n > LONGEST or abs(low + (n - 1) * step - high) > CLOSE * step:
             raise DataError(f"steps of {step} must lead from {low} to {high} in at most {LONGEST} values")
-        return cls(tuple(_tidy(low + step * np.arange(n)).tolist()))
+        return cls(tuple(_tidy(low + step * np.arange(n, dtype=np.float64)).tolist()))
 
     @classmethod
     def infer(cls, values: ArrayLike, where: str = "ratings") -> "Scale":
-        """The evenly spaced scale that the values lie on, with the gaps filled: 1, 2, 5 gives 1 to 5.
+        """The evenly spaced scale that the values lie on, with its gaps filled: 1, 2, 5 gives 1 to 5.
 
-        Values at uneven distances are themselves the scale where there are few of them.
+        Whole numbers from 0 to 10 go in steps of 1, others in the largest step that meets them all. Where
+        that makes a long scale, up to 20 different values are themselves the scale.
         """
         seen = np.unique(_tidy(np.asarray(values, np.float64)))
         if seen.size == 0:
             raise DataError(f"{where}: there are no ratings to infer a scale from; pass scale=(low, high)")
         step = _common_step(np.diff(seen))
+        if seen[0] >= 0 and seen[-1] <= 10 and not (seen % 1).any():
+            step = min(step, 1.0)
         if step and (seen[-1] - seen[0]) / step < GUESSED:
             return cls.between(seen[0], seen[-1], step)
         if seen.size <= 20:
             return cls(tuple(seen.tolist()))
-        raise DataError(f"{where}: ratings must lie on a scale of few values; got {seen.size} different ones "
-                        f"from {seen[0]:g} to {seen[-1]:g}. Pass scale=(low, high, step) and round the ratings "
-                        f"to it first, for example with Scale.between(low, high, step).nearest(ratings).")
+        raise DataError(f"{where}: ratings must lie on a scale of few values; got {seen.size:,} different "
+                        f"ones from {seen[0]:g} to {seen[-1]:g}. Round them to a scale first: "
+                        f"Scale.between(low, high, step).nearest(ratings).")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -94,18 +98,22 @@ class Scale:
     def _middles(self) -> NDArray[np.float64]:
         return (self._array[1:] + self._array[:-1]) / 2
 
-    def position(self, ratings: ArrayLike, where: str = "") -> NDArray[np.uint8]:
+    def position(self, ratings: ArrayLike) -> NDArray[np.uint8]:
         """Where on the scale each rating is, 0 to n - 1; a rating off the scale is an error."""
         own = np.asarray(ratings, np.float64)
-        found = self._nearest(own)
-        gap = float(np.diff(self._array).min()) if self.n > 1 else 1.0
-        bad = ~(np.abs(self._array[found] - own) <= CLOSE * gap)   # written so that NaN is bad
-        if bad.any():
-            row, more = int(bad.argmax()), int(bad.sum()) - 1
-            raise DataError(f"{where + ': ' if where else ''}ratings must be on the scale {self}; got "
-                            f"{own.flat[row]:g} in row {row}{f' and {more:,} more' if more else ''}. "
-                            f"Pass scale=... or round them first with Scale.nearest().")
+        found, off = self.locate(own)
+        if off.any():
+            row, more = int(off.argmax()), int(off.sum()) - 1
+            where = f"in row {row:,}" + (f" and {more:,} more" if more else "")
+            raise DataError(f"ratings must be on the scale {self}; got {own.flat[row]:g} {where}. "
+                            f"Round them with Scale.nearest() first.")
         return found
+
+    def locate(self, ratings: NDArray[np.float64]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """The position of the nearest value to each rating, and which ratings are off the scale."""
+        found = self._nearest(ratings)
+        gap = float(np.diff(self._array).min()) if self.n > 1 else 1.0
+        return found, ~(np.abs(self._array[found] - ratings) <= CLOSE * gap)   # so that NaN is off
 
     def nearest(self, ratings: ArrayLike) -> NDArray[np.float64]:
         """Each number moved to the nearest value of the scale; half-way goes up."""
@@ -140,7 +148,7 @@ def check_levels(n_levels: int) -> None:
 
 
 def as_scale(given: object, name: str) -> Scale | None:
-    """A scale from what a caller may write: None, a Scale, (low, high), (low, high, step), all values, a dict."""
+    """The scale a caller means by a Scale, (low, high), (low, high, step), all values, or a dict of these."""
     if isinstance(given, dict):
         given = given.get(name)
     if given is None or isinstance(given, Scale):

@@ -24,26 +24,28 @@ Part = NDArray[np.uint8]   # LEFT_OUT, TRAIN or TEST for each rating of a domain
 Seed = int | np.random.Generator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """Ratings to learn from and ratings to predict, with the recipe that parted them."""
 
     train: Ratings
     test: Ratings
     recipe: dict[str, Any]
-    parts: dict[str, Part] = field(repr=False)
+    parts: dict[str, Part] = field(default_factory=dict, repr=False)   # needed to save it
 
     @classmethod
     def of(cls, data: Ratings, parts: Mapping[str, Part], recipe: Mapping[str, Any]) -> "Split":
-        """The split that `parts` describes: for each rating of each domain 0 (left out), 1 (train) or 2 (test)."""
+        """From 0 (left out), 1 (train) or 2 (test) for each rating of each domain."""
         return cls(data.select({name: part == TRAIN for name, part in parts.items()}),
                    data.select({name: part == TEST for name, part in parts.items()}),
                    {**recipe, "fingerprint": data.fingerprint}, dict(parts))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the split, a byte a rating, without the ratings. An older file stays whole until the new one is."""
+        """Write which ratings are which, a byte a rating. An older file stays whole until the new one is."""
         from safetensors.numpy import save
 
+        if not self.parts:
+            raise DataError("a split must be made by Split.of() to be saved; got one without parts")
         target = Path(path)
         written = save({f"part.{name}": part for name, part in self.parts.items()},
                        {"pclf.split": json.dumps(self.recipe)})
@@ -66,17 +68,17 @@ class Split:
 
         try:
             with safe_open(path, framework="numpy") as file:
-                recipe = json.loads((file.metadata() or {})["pclf.split"])
+                recipe = {"fingerprint": "", **json.loads((file.metadata() or {})["pclf.split"])}
                 parts = {name.removeprefix("part."): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no split at {path}") from None
-        except (SafetensorError, KeyError, ValueError, OSError) as error:
+        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
             raise DataError(f"{path} must be a saved split; it is something else or was cut off ({error}). "
                             f"Make the split again.") from None
-        if recipe.get("fingerprint") != data.fingerprint:
-            raise DataError(f"{path} must be loaded with the ratings it was made of; got others (fingerprint "
-                            f"{data.fingerprint[:12]}, not {str(recipe.get('fingerprint'))[:12]}). Load the same "
-                            f"data with the same options, or make the split again.")
+        if recipe["fingerprint"] != data.fingerprint or set(parts) != set(data.domains):
+            raise DataError(f"{path} must be loaded with the ratings it was made of, fingerprint "
+                            f"{str(recipe['fingerprint'])[:12]}; got {data.fingerprint[:12]}. Load the data "
+                            f"as they were then, or make the split again.")
         return cls.of(data, parts, recipe)
 
 
@@ -119,8 +121,8 @@ def hold_out(data: Ratings, fraction: float = 0.1, *, seed: Seed = 0) -> Split:
         part[rng.permutation(len(domain))[:round(fraction * len(domain))]] = TEST
         parts[name] = part
     if not any((part == TEST).any() for part in parts.values()):
-        raise DataError(f"there must be something to test; {fraction:g} of {data.n_ratings:,} ratings is none. "
-                        f"Use a larger fraction.")
+        raise DataError(f"the fraction must leave something to test; {fraction:g} of "
+                        f"{data.n_ratings:,} ratings is none")
     return Split.of(data, parts, {"kind": "hold_out", "fraction": fraction, "seed": _seed(seed)})
 
 
@@ -167,8 +169,8 @@ def _user_counts(domain: Domain, n_train: int | float | None, n_test: int | floa
     if test is None:
         test = total - train
     if train + test > total:
-        raise DataError(f"domain {domain.name!r} must have n_train_users + n_test_users = {train:,} + {test:,} "
-                        f"users at least; got {total:,}")
+        raise DataError(f"n_train_users + n_test_users must be at most the {total:,} users of domain "
+                        f"{domain.name!r}; got {train:,} + {test:,}")
     return train, test
 
 
@@ -177,7 +179,7 @@ def _count(given: int | float | None, total: int, what: str) -> int | None:
         return None
     if isinstance(given, float):
         if not 0 <= given <= 1:
-            raise DataError(f"{what} must be a whole number of users or a share between 0.0 and 1.0; got {given}")
+            raise DataError(f"{what} must be a number of users or a share between 0.0 and 1.0; got {given}")
         return round(given * total)
     if given < 0:
         raise DataError(f"{what} must be 0 or more; got {given}")
@@ -185,7 +187,7 @@ def _count(given: int | float | None, total: int, what: str) -> int | None:
 
 
 def _chosen(data: Ratings, domains: Iterable[str] | None) -> list[str]:
-    chosen = list(data.domains) if domains is None else [domains] if isinstance(domains, str) else list(domains)
+    chosen = [domains] if isinstance(domains, str) else list(data.domains if domains is None else domains)
     for name in chosen:
         if name not in data.domains:
             raise UnknownNameError(did_you_mean(name, data.domains, "domain"))

@@ -47,7 +47,9 @@ class Vocabulary:
     @property
     def kind(self) -> str:
         """How the ids are kept: as "int" (64 bits), as "str", or as "object"."""
-        return "object" if isinstance(self._ids, tuple) else "int" if isinstance(self._ids, np.ndarray) else "str"
+        if isinstance(self._ids, tuple):
+            return "object"
+        return "int" if isinstance(self._ids, np.ndarray) else "str"
 
     @cached_property
     def ids(self) -> tuple[Hashable, ...]:
@@ -61,7 +63,7 @@ class Vocabulary:
         return id in self._code_of
 
     def __eq__(self, other: object) -> bool:
-        return self is other or isinstance(other, Vocabulary) and self.ids == other.ids
+        return self is other or (isinstance(other, Vocabulary) and self.ids == other.ids)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -88,8 +90,8 @@ class Vocabulary:
         column: Any = ids if isinstance(ids, (list, tuple)) and len(ids) <= FEW else as_column(ids)
         if isinstance(column, Sequence):
             return self._look_up(column)
-        if len(column) > FEW and (self.kind == "int" and is_int(column.type)
-                                  or self.kind == "str" and is_str(column.type)):
+        same = is_int(column.type) if self.kind == "int" else self.kind == "str" and is_str(column.type)
+        if same and len(column) > FEW:
             import pyarrow as pa
             import pyarrow.compute as pc
 
@@ -118,16 +120,14 @@ class Vocabulary:
         return made
 
     @staticmethod
-    def union(vocabularies: Sequence["Vocabulary"]) -> tuple[list[Codes], int]:
-        """For each vocabulary, code -> code in the union of all; and the size of the union."""
+    def union(vocabularies: Sequence["Vocabulary"]) -> list[Codes]:
+        """For each vocabulary, code -> code in the union of all."""
         import pyarrow as pa
 
         kinds = {v.kind for v in vocabularies}
         together: Any = ([i for v in vocabularies for i in v.ids] if len(kinds) > 1 or "object" in kinds
                          else pa.chunked_array([v._arrow for v in vocabularies]))
-        column = coded(together)
-        ends = np.cumsum([len(v) for v in vocabularies])
-        return np.split(column.codes, ends[:-1]), len(column.distinct)
+        return np.split(coded(together).codes, np.cumsum([len(v) for v in vocabularies])[:-1])
 
     @property
     def _arrow(self) -> Any:

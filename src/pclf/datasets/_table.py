@@ -37,11 +37,11 @@ def read(path: Path, columns: Mapping[str, str], *, separator: str, header: Mapp
     import pyarrow as pa
     import pyarrow.csv as csv
 
-    original = path.read_bytes().rstrip()
+    original = path.read_bytes().rstrip(b" \r\n")
     data, delimiter = _utf8(original, encoding), separator
     if len(separator) > 1:
         data, delimiter = data.replace(separator.encode(), UNIT), UNIT.decode()
-    fields = _fields(path, data, delimiter, columns, header)
+    fields = _fields(path, data, delimiter, columns, header, _shape(columns, separator))
     uneven: list[int] = []
 
     def leave_out(row: Any) -> str:
@@ -108,15 +108,15 @@ def _utf8(data: bytes, encoding: str) -> bytes:
 
 
 def _fields(path: Path, data: bytes, delimiter: str, columns: Mapping[str, str],
-            header: Mapping[str, str] | None) -> list[str]:
+            header: Mapping[str, str] | None, shape: str) -> list[str]:
     """A name for each field of a line, ours for the columns we want."""
     lines = data[:100_000].decode(errors="replace").split("\n")[:100]
     if not data:
-        raise DataError(f"{path} is empty; expected {_shape(columns, delimiter)}")
+        raise DataError(f"{path} is empty; it must have lines of {shape}")
     if header is None:
         n_fields = Counter(line.count(delimiter) + 1 for line in lines).most_common(1)[0][0]
         if n_fields < len(columns):
-            raise DataError(f"{path} must have lines of {_shape(columns, delimiter)}; got {lines[0][:80]!r}")
+            raise DataError(f"{path} must have lines of {shape}; got {lines[0][:80]!r}")
         return [*columns, *(f"other {i}" for i in range(len(columns), n_fields))]
     found = [field.strip(' "\r').lower() for field in lines[0].split(delimiter)]
     missing = [theirs for theirs in header.values() if theirs not in found]
@@ -164,5 +164,4 @@ def _report(path: Path, original: bytes, good: np.ndarray, uneven: np.ndarray, h
 
 
 def _shape(columns: Mapping[str, str], separator: str) -> str:
-    shown = {"\t": " TAB ", "\x1f": " "}.get(separator, separator)
-    return shown.join(columns)
+    return (" TAB " if separator == "\t" else separator).join(columns)

@@ -13,9 +13,9 @@ Tastes are continuous. Region tastes lie near three hidden traits of a person; g
 a little, and differently in each domain. Nobody rates at random: popular and liked items come first.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ PLACES = {
     "Brazilian": ("Salvador", "Recife", "Manaus", "Natal", "Curitiba", "Olinda"),
     "British": ("Leeds", "Bristol", "York", "Cardiff", "Dundee", "Whitby"),
 }
-TITLES = {
+TITLES: dict[str, dict[str, tuple[str, ...]]] = {
     "films": {
         "thriller": ("Midnight in {}", "The {} Conspiracy", "No Witness in {}", "Last Call from {}",
                      "The {} Hostage", "Manhunt in {}"),
@@ -78,14 +78,14 @@ class Truth:
     """What the ratings were made from: of every item the region and genre, of every user the tastes."""
 
     regions: tuple[str, ...]
-    genres: Mapping[str, tuple[str, ...]]               # domain -> names
-    region_of: Mapping[str, Mapping[str, str]]          # domain -> title -> region
-    genre_of: Mapping[str, Mapping[str, str]]           # domain -> title -> genre
-    region_tastes: Mapping[str, Mapping[str, Tastes]]   # domain -> user -> one number a region
-    genre_tastes: Mapping[str, Mapping[str, Tastes]]    # domain -> user -> one number a genre
+    genres: dict[str, tuple[str, ...]]            # domain -> names
+    region_of: dict[str, dict[str, str]]          # domain -> title -> region
+    genre_of: dict[str, dict[str, str]]           # domain -> title -> genre
+    region_tastes: dict[str, dict[str, Tastes]]   # domain -> user -> one number a region
+    genre_tastes: dict[str, dict[str, Tastes]]    # domain -> user -> one number a genre
 
 
-def load(*, seed: int = 0, **options: object) -> Ratings:
+def load(*, seed: int = 0, **options: Any) -> Ratings:
     """Three domains, "films", "music" and "books", the last one sparse; no user in two of them."""
     arrays, _ = _world(int(seed))
     return Ratings.from_arrays(arrays, scale=(1, 5), **options)

@@ -92,9 +92,10 @@ def log_prior(params: Params, problem: Problem, priors: Priors, means: Means) ->
 
 def _joint(counts: Array, strength: float, mean: Array, groups: Groups) -> Array:
     total = counts.sum()
-    if not strength:
-        return counts / total
+    total = total + (total == 0)                               # a view of weight 0 has no counts
     out = counts / total
+    if not strength:
+        return out
     for g, (start, stop) in enumerate(groups):
         rows = counts[start:stop]
         n = rows.sum(1)[:, None]

@@ -36,7 +36,7 @@ except ImportError as missing:
 
 Tensor = Any
 Rows = Any                # a slice, or a tensor of row numbers
-constexpr = int           # Triton compiles one kernel for each value of an argument annotated so
+constexpr = int           # Triton reads this name, in quotes, as: compile one kernel for each value
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SPLIT = 1024              # ratings one program may sum alone; longer lists are summed in parts
@@ -49,9 +49,9 @@ CHUNK = 1 << 27           # ratings sorted at a time
 BLOCK = 4096              # users whose share of a table is summed in float32
 
 
-def _gather(own: Any, table: Any, neighbours: Any, row: Any, start: Any, length: Any, target: Any, out: Any,
-            logs: Any, first: int, last: int, C: constexpr, ROWS: constexpr, WIDTH: constexpr,
-            LOOP: constexpr, WEIGH: constexpr, LOGS: constexpr) -> None:
+def _gather(own, table, neighbours, row, start, length, target, out, logs,          # type: ignore[no-untyped-def]
+            first, last, C: "constexpr", ROWS: "constexpr", WIDTH: "constexpr",
+            LOOP: "constexpr", WEIGH: "constexpr", LOGS: "constexpr"):
     """out[target] = sum over the neighbours j of a segment of table[j] / <own[row], table[j]>.
 
     A program takes ROWS segments, WIDTH neighbours of each at a time. Without WEIGH it adds up rows of
@@ -109,12 +109,13 @@ class Segments:
             if first == last:
                 continue
             width = min(longest, max(1, TILE // clusters))
+            loop = longest > width or longest == WIDTHS[-1]     # the last launch takes lists of any length
             rows = max(1, TILE // (width * clusters))
             programs = triton.cdiv(last - first, rows)
             logs = torch.empty(programs if log else 0, dtype=torch.float64, device=out.device)
             _kernel[(programs,)](
                 own, table, neighbours, self.row, self.start, self.length, self.target, out, logs,
-                first, last, C=clusters, ROWS=rows, WIDTH=width, LOOP=longest > width, WEIGH=weigh, LOGS=log,
+                first, last, C=clusters, ROWS=rows, WIDTH=width, LOOP=loop, WEIGH=weigh, LOGS=log,
                 num_warps=WARPS, enable_fp_fusion=True)
             total += logs.sum()
         return total

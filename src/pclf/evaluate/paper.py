@@ -3,9 +3,9 @@
     >>> found = reproduce(["BC-EM"], [5], repeats=2, out="runs/reproduce")     # doctest: +SKIP
     >>> print(found)                                                           # doctest: +SKIP
 
-The work is cut into cells, (pair, given, repeat, system); a system that learns from one domain alone has a cell
-a domain, which serves both of its pairs. A finished cell is a line of OUT/cells.jsonl, under a key that stands
-for its ratings, settings and code: an interrupted run goes on where it was, and nothing stale is ever read.
+The work is cut into cells, (pair, given, repeat, system); a system that learns from one domain alone has a
+cell a domain, which serves both of its pairs. A finished cell is a line of OUT/cells.jsonl, under a key that
+stands for its ratings, settings and code: an interrupted run goes on where it was, and nothing stale is read.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pclf.errors import UnknownNameError, did_you_mean
+from pclf.errors import DataError, UnknownNameError, did_you_mean
 from pclf.evaluate import protocol, tables
 from pclf.evaluate.compare import fit_timed, mean_sd, run_all, score
 from pclf.evaluate.metrics import mae
@@ -109,7 +109,7 @@ class Reproduction:
 
     @cached_property
     def tests(self) -> list[dict[str, Any]]:
-        """PCLF against every other system, paired over the repeats. Holm corrects for the systems of a cell."""
+        """PCLF against every other system, paired over the repeats; Holm corrects for their number."""
         names = ("preset", "pair", "dataset", "given", "rule")
         families: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
         for (*cell, model), found in self._cells.items():
@@ -160,9 +160,9 @@ def reproduce(pairs: Sequence[str] = tuple(PAIRS), givens: Sequence[int] = GIVEN
               recipe: str | Path | None = None) -> Reproduction:
     """Run the paper's experiment, or a part of it.
 
-    models: names of the paper's systems, or other models by names of your own. preset: "paper" (its settings),
-    "best" (the library's defaults) or "both". out: a folder for the results; a run that was interrupted goes
-    on from the cells it finds there. n_jobs: processes; None is one a core. recipe: the recipe file of an
+    models: names of the paper's systems, or models of your own by name. preset: "paper" (its settings),
+    "best" (the library's defaults) or "both". out: a folder for the results; an interrupted run goes on from
+    the cells that it finds there. n_jobs: processes; None is one a core. recipe: the recipe file of an
     earlier run, whose samples must come out again; the one in `out` is checked always.
     """
     presets = _checked(pairs, givens, repeats, models, preset)
@@ -231,7 +231,11 @@ class Store:
             whole = text[: text.rfind(b"\n") + 1]
             if len(whole) < len(text):
                 os.truncate(path, len(whole))
-            self.found = {row["key"]: row for row in map(json.loads, whole.splitlines())}
+            try:
+                self.found = {row["key"]: row for row in map(json.loads, whole.splitlines())}
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{path} must hold a finished cell a line, as JSON; got other text: {error}. "
+                                f"Move it away, or use another output folder.") from None
 
     def add(self, row: dict[str, Any]) -> None:
         self.found[row["key"]] = row
@@ -286,7 +290,7 @@ def _checked(pairs: Sequence[str], givens: Sequence[int], repeats: int,
     most = min(MORE_THAN.values())
     for given in givens:
         if not 1 <= given <= most:
-            raise ValueError(f"given must be 1 to {most}: every test user needs a rating to be tested; got {given}.")
+            raise ValueError(f"given must be 1 to {most}, for every test user to be tested; got {given}.")
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1; got {repeats}.")
     return PRESETS if preset == "both" else (preset,)

@@ -83,13 +83,13 @@ def latex(rows: Rows) -> str:
         head = " & ".join(["Dataset", "Model", *(f"Given {n}" for n in table.givens)]) + r" \\"
         parts.append("\n".join([
             r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{cc|{'c' * len(table.givens)}}}", r"\hline",
-            head, *lines, r"\hline", r"\end{tabular}", rf"\caption{{{table.title}. The paper's in brackets.}}",
-            r"\end{table}"]))
+            head, *lines, r"\hline", r"\end{tabular}",
+            rf"\caption{{{table.title}. The paper's in brackets.}}", r"\end{table}"]))
     return "\n\n".join(parts)
 
 
 def csv_layout(rows: Rows) -> str:
-    """The same tables below each other, three columns a given N: ours, its standard deviation, the paper's."""
+    """The same tables below each other, three columns a given N: ours, its spread, the paper's."""
     lines = []
     for table in split_tables(rows):
         for dataset, model in table.lines:
@@ -119,7 +119,7 @@ def tests_markdown(tests: Rows) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for t in tests:
         cells = (t["preset"], t["rule"], t["pair"], t["dataset"], str(t["given"]), t["model"],
-                 f"{t['effect']:+.4f}", f"{t['low']:+.4f} to {t['high']:+.4f}", f"{100 * t['relative']:+.1f} %",
+                 f"{t['effect']:+.4f}", f"{t['low']:+.4f} to {t['high']:+.4f}", f"{t['relative']:+.1%}",
                  _p(t["p_wilcoxon_holm"]), _p(t["p_t_holm"]))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -1,0 +1,140 @@
+"""Domain: one catalogue of ratings, checked at the door."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.data.columns import Coded, check_present, numbers
+from pclf.data.scale import Scale
+from pclf.data.vocabulary import Codes, Vocabulary
+from pclf.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Domain:
+    """One catalogue: who rated what, and how. Rating j is (user[j], item[j], scale.values[value[j]])."""
+
+    name: str
+    users: Vocabulary
+    items: Vocabulary
+    user: Codes                             # (n,) codes
+    item: Codes                             # (n,) codes
+    value: NDArray[np.uint8]                # (n,) positions on the scale
+    scale: Scale
+    titles: tuple[str, ...] | None = None   # of the items, by code
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("user", np.int32), ("item", np.int32), ("value", np.uint8)):
+            column = np.asarray(getattr(self, name))
+            if column.dtype != dtype or column.shape != (len(self.value),):
+                raise DataError(f"domain {self.name!r}: {name} must be {len(self.value):,} numbers of type "
+                                f"{np.dtype(dtype)}; got {column.dtype} of shape {column.shape}")
+            column = column.view()
+            column.flags.writeable = False   # of our view; the caller's array stays as it was
+            object.__setattr__(self, name, column)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __repr__(self) -> str:
+        return f"Domain({self.name!r}: {', '.join(self.sizes())}, scale {self.scale})"
+
+    @property
+    def n_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.items)
+
+    @property
+    def n_ratings(self) -> int:
+        return len(self.value)
+
+    @property
+    def ratings(self) -> NDArray[np.float64]:
+        """The ratings on the domain's own scale.   (n,)"""
+        return np.array(self.scale.values)[self.value]
+
+    def sizes(self) -> list[str]:
+        """Users, items and ratings in words."""
+        return [count(self.n_users, "user"), count(self.n_items, "item"), count(len(self), "rating")]
+
+    def title(self, code: int) -> str:
+        return self.titles[code] if self.titles is not None else str(self.items.decode([code])[0])
+
+
+def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicates: str,
+              titles: Mapping[Any, str] | None) -> Domain:
+    """A domain from its user, item and rating columns, once everything about them has been checked."""
+    users, items, ratings = columns
+    where = f"domain {name!r}"
+    if not len(users) == len(items) == len(ratings):
+        raise DataError(f"{where}: users, items and ratings must be equally many; "
+                        f"got {len(users):,}, {len(items):,} and {len(ratings):,}")
+    if not len(ratings):
+        raise DataError(f"{where} must have at least one rating; got none. Leave the domain out.")
+    check_present(users, f"{where}: user ids")
+    check_present(items, f"{where}: item ids")
+    distinct = numbers(ratings, where)
+    scale = Scale.infer(distinct, where) if scale is None else scale
+    positions, off = scale.locate(distinct)
+    if off.any():
+        rows = np.isin(ratings.codes, np.flatnonzero(off))
+        got = distinct[ratings.codes[rows.argmax()]]
+        raise DataError(f"{where}: ratings must be on the scale {scale}; got {got:g} {ratings.where(rows)}. "
+                        f"Pass scale=..., or round them with Scale.nearest() first.")
+    known_users, known_items = Vocabulary.of(users), Vocabulary.of(items)
+    kept = users.codes, items.codes, positions[ratings.codes]
+    repeated = _repeated(users, items)
+    if repeated is not None and duplicates == "error":
+        row = int(repeated.argmax())
+        user, item = known_users.decode([users.codes[row]])[0], known_items.decode([items.codes[row]])[0]
+        raise DataError(f"{where}: a user must rate an item once; user {user!r} rates item {item!r} again "
+                        f"{users.where(repeated)}. Pass duplicates='last' or 'mean'.")
+    if repeated is not None:
+        kept = _merged(*kept, scale, duplicates)
+    shown = None if titles is None else tuple(str(titles.get(i, i)) for i in known_items.ids)
+    return Domain(name, known_users, known_items, *kept, scale, shown)
+
+
+def _repeated(users: Coded, items: Coded) -> NDArray[np.bool_] | None:
+    """Which ratings repeat an earlier (user, item) pair; None if none does, which is found by counting."""
+    from scipy import sparse
+
+    n, shape = len(users), (len(users.distinct), len(items.distinct))
+    table = sparse.coo_array((np.ones(n, bool), (users.codes, items.codes)), shape=shape).tocsr()
+    if table.nnz == n:
+        return None
+    order, same = _grouped(users.codes, items.codes)
+    repeated = np.zeros(n, bool)
+    repeated[order[1:][same]] = True
+    return repeated
+
+
+def _merged(user: Codes, item: Codes, value: NDArray[np.uint8], scale: Scale,
+            duplicates: str) -> tuple[Codes, Codes, NDArray[np.uint8]]:
+    """One rating a pair, at the place of its last one."""
+    order, same = _grouped(user, item)
+    last = np.append(~same, True)
+    if duplicates == "mean":
+        group = np.append(0, np.cumsum(~same))
+        means = np.bincount(group, np.array(scale.values)[value[order]]) / np.bincount(group)
+        value = value.copy()
+        value[order[last]] = scale.position(scale.nearest(means))
+    rows = np.sort(order[last])
+    return user[rows], item[rows], value[rows]
+
+
+def _grouped(user: Codes, item: Codes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """The rows sorted by pair, earlier ones first; and whether each but the first repeats the one before."""
+    pair = user * np.int64(item.max() + 1) + item
+    order = np.argsort(pair, kind="stable")
+    return order, np.diff(pair[order]) == 0
+
+
+def count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

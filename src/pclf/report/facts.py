@@ -1,0 +1,194 @@
+"""What a fitted mixture has to say, in numbers: the material of plots and pages."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.data.ratings import Ratings
+from pclf.models.base import Floats
+
+if TYPE_CHECKING:
+    from pclf.models.mixture import _Mixture
+
+EMPTY = 0.001         # a cluster with less of the ratings than this is not worth a row
+SAMPLE = 100_000      # ratings of a domain that are predicted for a figure
+WORD = re.compile(r"[^\W\d_]{3,}")
+# Words so common in titles that they tell nothing, however uneven chance spreads them.
+STOP_WORDS = frozenset("""
+    about after again all and any are before book books but can das dem den der des did die does edition ein eine
+    film for from had has have her his how into its les los movie not novel one our out over part series she story
+    the their them they this trilogy und une vol volume was were what when where who why will with you your
+""".split())
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Ratings of a domain beside what the model says of them."""
+
+    domain: str
+    held_out: bool                 # or ratings that the model was fitted to
+    n_ratings: int                 # there were; of many, a sample was predicted
+    truth: Floats                  # (n,)    own scale
+    prediction: Floats             # (n,)    own scale
+    levels: NDArray[np.uint8]      # (n,)
+    proba: Floats                  # (n, R)
+
+
+def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checked:
+    """Predict ratings whose truth is known: those of `test`, else those of the fit. At most `SAMPLE` of them.
+
+    Users and items are matched by id; test ratings of unknown ones are left out.
+    """
+    own, given = model._domain(domain), (model.data_ if test is None else test)[domain]
+    users, items = given.user, given.item
+    if given.users is not own.users:
+        users = own.users.encode(given.users.ids)[users]
+    if given.items is not own.items:
+        items = own.items.encode(given.items.ids)[items]
+    known = np.flatnonzero((users >= 0) & (items >= 0))
+    chosen = known
+    if len(known) > SAMPLE:
+        chosen = np.sort(np.random.default_rng(0).choice(known, SAMPLE, replace=False))
+    users, items, truth = users[chosen], items[chosen], given.ratings[chosen]
+    levels = own.scale.to_levels(model.data_.n_levels)[own.scale.position(truth, f"test ratings of {domain!r}")]
+    prediction, proba = np.empty(0), np.empty((0, model.data_.n_levels))
+    if len(chosen):
+        prediction = model.predict_codes(domain, users, items)
+        proba = model._distribution(domain, model._known_users(domain, users), model._known_items(domain, items))
+    return Checked(domain, test is not None, len(known), truth, prediction, levels, proba)
+
+
+def has_common_view(model: "_Mixture") -> bool:
+    """FMM fits each domain apart; in the other models the first view is common."""
+    return not model.layout_.separate_users
+
+
+def view_domains(model: "_Mixture", view: int) -> list[str]:
+    names = list(model.data_.domains)
+    return [names[z] for z in model.layout_.views[view].domains]
+
+
+def item_shares(model: "_Mixture", view: int) -> dict[str, Floats]:
+    """Of each domain's ratings, the share that each item cluster of a view has.   (C,) a domain"""
+    out = {}
+    for name in view_domains(model, view):
+        d = model.data_.domains[name]
+        counts = np.bincount(d.item, minlength=d.n_items)
+        out[name] = counts @ model.members_[0].items[view][dict(model._views(name))[view]] / max(1, len(d))
+    return out
+
+
+def user_shares(model: "_Mixture") -> dict[str, Floats]:
+    """Of each domain's ratings, the share that each user cluster gave.   (K,) a domain"""
+    out = {}
+    for name, d in model.data_.domains.items():
+        counts = np.bincount(d.user, minlength=d.n_users)
+        out[name] = counts @ model.members_[0].users[model._user_rows(name)] / max(1, len(d))
+    return out
+
+
+def pooled(model: "_Mixture", shares: dict[str, Floats]) -> Floats:
+    """Shares of several domains as one, each domain counting by its ratings."""
+    sizes = np.array([len(model.data_.domains[name]) for name in shares], float)
+    return np.einsum("d,dk->k", sizes / sizes.sum(), np.stack(list(shares.values())))
+
+
+def user_cluster_means(model: "_Mixture", domain: str) -> Floats:
+    """The mean rating that each user cluster gives in a domain.   (K,)"""
+    d = model.data_.domains[domain]
+    counts = np.bincount(d.user, minlength=d.n_users)
+    sums = np.bincount(d.user, weights=d.ratings, minlength=d.n_users)
+    p = model.members_[0].users[model._user_rows(domain)]
+    return (sums @ p) / np.maximum(counts @ p, 1e-12)
+
+
+def seriation(matrix: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Orders of rows and columns that put like beside like, low first."""
+    return _in_line(matrix), _in_line(matrix.T)
+
+
+def _in_line(rows: Floats) -> NDArray[np.intp]:
+    n = len(rows)
+    if n < 3:
+        return np.argsort(rows.mean(axis=1), kind="stable")
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
+    order = leaves_list(linkage(rows, "average", optimal_ordering=True))
+    falls = rows[order[:n // 2]].mean() > rows[order[-(n // 2):]].mean()
+    return order[::-1] if falls else order
+
+
+def distinctive_words(titles: Sequence[str], membership: Floats, n: int = 4) -> list[list[str]]:
+    """The words that tell each cluster's titles from the others': n at most, the most telling first.
+
+    Each title counts by its membership, (V, C). Words are ranked by the log-odds between a cluster and the rest,
+    shrunk towards the words of all titles, over its standard error (Monroe, Colaresi & Quinn 2008, "Fightin'
+    Words"); only those beyond 2 standard errors and in more than one title of the cluster are shown.
+    """
+    from scipy.sparse import csr_array
+
+    words: dict[str, int] = {}
+    spelled: list[str] = []
+    row, column = [], []
+    for v, title in enumerate(titles):
+        for word, spelling in {w.casefold(): w for w in WORD.findall(title)}.items():
+            if word in STOP_WORDS:
+                continue
+            if word not in words:
+                words[word] = len(words)
+                spelled.append(spelling)
+            row.append(words[word])
+            column.append(v)
+    if not words:
+        return [[] for _ in range(membership.shape[1])]
+    occurs = csr_array((np.ones(len(row)), (row, column)), shape=(len(words), len(titles)))
+    inside = occurs @ np.asarray(membership, np.float64)                        # (W, C) expected titles
+    total = inside.sum(axis=1, keepdims=True)
+    outside = np.maximum(total - inside, 0)
+    prior = total / total.mean()                                                # one a word, in the mean
+    log_odds = _log_odds(inside + prior) - _log_odds(outside + prior)
+    score = log_odds / np.sqrt(1 / (inside + prior) + 1 / (outside + prior))
+    score[(score < 2) | (inside < 1.5)] = -np.inf
+    best = np.argsort(-score, axis=0, kind="stable")[:n]
+    return [[spelled[w] for w in best[:, c] if np.isfinite(score[w, c])] for c in range(membership.shape[1])]
+
+
+def _log_odds(counts: Floats) -> Floats:
+    return np.log(counts) - np.log(np.maximum(counts.sum(axis=0) - counts, 1e-12))
+
+
+def view_words(model: "_Mixture", view: int, n: int = 4) -> list[list[str]]:
+    """Distinctive words of each item cluster of a view, over all its domains that have titles."""
+    titles: list[str] = []
+    rows: list[Any] = []
+    for name in view_domains(model, view):
+        d = model.data_.domains[name]
+        if d.titles is None and not any(isinstance(i, str) for i in d.items.ids[:1]):
+            continue
+        rated = np.flatnonzero(np.bincount(d.item, minlength=d.n_items))
+        titles += [d.title(int(code)) for code in rated]
+        rows.append(model.members_[0].items[view][dict(model._views(name))[view][rated]])
+    if not rows:
+        return [[] for _ in range(model.layout_.views[view].n_clusters)]
+    return distinctive_words(titles, np.concatenate(rows), n)
+
+
+def contributions(model: "_Mixture", domain: str) -> dict[int, float]:
+    """Of the differences between predictions, the share that each view makes: cov(W f_view, f) / var(f)."""
+    d = model.data_.domains[domain]
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(len(d), SAMPLE, replace=False) if len(d) > SAMPLE else np.arange(len(d))
+    users, items = model._known_users(domain, d.user[chosen]), model._known_items(domain, d.item[chosen])
+    values, parts = model.data_.level_values(domain), {}
+    for i, weight in model.weights_[domain].items():
+        parts[i] = weight * sum(np.einsum("nc,nc->n", p @ np.einsum("r,rkc->kc", values, member.tables[i]), q[i])
+                                for member, p, q in zip(model.members_, users, items, strict=True))
+    whole = sum(parts.values())
+    spread = whole.var()
+    if spread <= 0:
+        return dict(model.weights_[domain])
+    return {i: float(np.mean((part - part.mean()) * (whole - whole.mean())) / spread) for i, part in parts.items()}

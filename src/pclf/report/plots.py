@@ -1,0 +1,396 @@
+"""The report's figures: functions that draw on an Axes of yours, or on a new one, and return it.
+
+    ax = pclf.plots.fit_trace(model)
+    ax.figure.savefig("fit.svg")
+
+Titles state what is to be seen. Colours can be told apart by the colour-blind: cividis for amounts, the palette
+of Okabe & Ito for domains. Nothing here touches pyplot or its global state.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pclf.data.ratings import Ratings
+from pclf.errors import UnknownNameError, did_you_mean
+from pclf.models.base import Floats
+from pclf.report import facts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from pclf.models.mixture import _Mixture
+
+__all__ = ["affinity", "calibration", "cluster_shares", "fit_trace", "learning_curve", "predicted_against_true",
+           "rating_matrix", "shares"]
+
+DOMAIN_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+COMMON_COLOUR = "#8A919C"
+WIDTH = 350 / 72      # inches: as wide as a phone when an inch is 72 pixels
+ANNOTATED = 1200      # cells that are annotated at most
+
+
+def fit_trace(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
+    """The objective by iteration, and the beta at which it was climbed. It compares at the same beta only."""
+    ax = _axes(ax, WIDTH, 3.0)
+    trace = model.trace_
+    if not trace:
+        return _finished(ax, "Nothing was fitted")
+    stages = [[trace[0]]]
+    for step in trace[1:]:
+        stages.append([step]) if step.beta != stages[-1][-1].beta else stages[-1].append(step)
+    for number, steps in enumerate(stages):
+        first, last = steps[0].iteration, steps[-1].iteration
+        ax.plot([s.iteration for s in steps], [s.objective for s in steps], color=DOMAIN_COLOURS[0], lw=1.8,
+                marker="o", ms=3.2)
+        if number % 2 == 0 and len(stages) > 1:
+            ax.axvspan(first - 0.5, last + 0.5, color=COMMON_COLOUR, alpha=0.14, lw=0)
+        ax.text((first + last) / 2, 1.01, f"{'β ' if len(steps) > 2 else ''}{steps[0].beta:g}", ha="center",
+                va="bottom", fontsize="small", transform=ax.get_xaxis_transform())
+    ax.set_xlim(0.5, len(trace) + 0.5)
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.yaxis.set_major_formatter(_thousands)
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("log-likelihood, tempered by β")
+    ax.grid(axis="y", alpha=0.2)
+    return _finished(ax, _how_it_ended(model))
+
+
+def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = None,
+                  ax: "Axes | None" = None) -> "Axes":
+    """Mean ratings of user clusters for the item clusters of a view, on a domain's scale, like beside like.
+
+    view: its number, or its name ("common", or a domain). Clusters with hardly any ratings are left out.
+    """
+    number = _view_number(model, view)
+    names = facts.view_domains(model, number)
+    domain = names[0] if domain is None else domain
+    if domain not in names:
+        raise UnknownNameError(did_you_mean(domain, names, "domain of this view"))
+    matrix = model.rating_matrix(number, domain)
+    users, items = _user_share_of(model, names), facts.pooled(model, facts.item_shares(model, number))
+    rows, columns = np.flatnonzero(users >= facts.EMPTY), np.flatnonzero(items >= facts.EMPTY)
+    matrix = matrix[np.ix_(rows, columns)]
+    by_row, by_column = facts.seriation(matrix)
+    rows, columns, matrix = rows[by_row], columns[by_column], matrix[np.ix_(by_row, by_column)]
+
+    n, m = matrix.shape
+    ax = _axes(ax, max(WIDTH, (60 + 20 * m) / 72), (52 + 17 * n) / 72)
+    ax.grid(False)
+    decimals = 0 if np.ptp(model.data_.domains[domain].scale.values) > 20 else 1
+    _heat_map(ax, matrix, [[f"{x:.{decimals}f}" for x in row] for row in matrix], "cividis",
+              *np.percentile(matrix, [2, 98]))
+    ax.set_xticks(np.arange(m) + 0.5, [f"{c}\n{_percent(items[c], '')}" for c in columns], fontsize="x-small")
+    ax.set_yticks(np.arange(n) + 0.5, [f"{k} · {_percent(users[k])}" for k in rows], fontsize="x-small")
+    ax.set_xlabel(f"{_view_label(model, number)} cluster, with its % of the ratings")
+    ax.set_ylabel("user cluster")
+    return _finished(ax, _where_tastes_differ(model, number, matrix, rows, columns, users))
+
+
+def shares(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
+    """How the views share the prediction in each domain: W1 and W2 of eq. (Fr)."""
+    names = list(model.data_.domains)
+    ax = _axes(ax, WIDTH, (34 + 34 * len(names)) / 72)
+    for y, name in enumerate(names):
+        left = 0.0
+        for i, weight in model.weights_[name].items():
+            common = i == 0 and facts.has_common_view(model)
+            colour = COMMON_COLOUR if common else _colour(model, name)
+            ax.barh(y, weight, left=left, height=0.62, color=colour)
+            label = f"{'common' if common else 'own'} {_percent(weight)}"
+            if weight > 0.18:
+                ax.text(left + weight / 2, y, label, ha="center", va="center", fontsize="small",
+                        color=_readable_on(colour))
+            left += weight
+    ax.set_yticks(range(len(names)), [_short(name) for name in names])
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_xlim(0, 1)
+    ax.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    return _finished(ax, _who_carries(model))
+
+
+def cluster_shares(model: "_Mixture", view: int | str | None = None, ax: "Axes | None" = None) -> "Axes":
+    """The share of each domain's ratings that a cluster has: user clusters, or the item clusters of a view.
+
+    FMM's user clusters are other ones in each domain, though they are numbered alike.
+    """
+    number = None if view is None else _view_number(model, view)
+    by_domain = facts.user_shares(model) if number is None else facts.item_shares(model, number)
+    total = facts.pooled(model, by_domain)
+    order = [int(c) for c in np.argsort(-total, kind="stable") if total[c] >= facts.EMPTY]
+    what = "user" if number is None else _view_label(model, number)
+    ax = _axes(ax, WIDTH, (58 + 15 * len(order)) / 72)
+    y = np.arange(len(order))
+    values = np.stack(list(by_domain.values()))[:, order]
+    ax.hlines(y, values.min(axis=0), values.max(axis=0), color=COMMON_COLOUR, lw=1.5, alpha=0.6, zorder=1)
+    for name, row, marker in zip(by_domain, values, _markers(), strict=False):
+        ax.scatter(row, y, s=26, color=_colour(model, name), marker=marker, label=_short(name), zorder=2)
+    ax.set_yticks(y, [str(c) for c in order])
+    ax.set_ylim(len(order) - 0.5, -0.5)
+    ax.set_xlim(left=0)
+    ax.xaxis.set_major_formatter(lambda x, _: _percent(x, exact=True))
+    ax.set_xlabel("share of the domain's ratings")
+    ax.set_ylabel(f"{what} cluster")
+    ax.grid(axis="x", alpha=0.2)
+    if len(by_domain) > 1:
+        ax.legend(frameon=False, loc="lower right", fontsize="small", handletextpad=0.2)
+    return _finished(ax, _how_even(by_domain, total, what))
+
+
+def predicted_against_true(model: "_Mixture", domain: str, test: Ratings | None = None,
+                           ax: "Axes | None" = None) -> "Axes":
+    """For each true rating the predictions made: the middle, the middle half and the middle four fifths.
+
+    On `test` ratings where given, else on the ratings that the model was fitted to.
+    """
+    checked = facts.check(model, domain, test)
+    scale = np.array(model.data_.domains[domain].scale.values)
+    ax = _axes(ax, WIDTH, 3.3)
+    if not len(checked.truth):
+        return _finished(ax, f"{domain}: no ratings to predict")
+    ax.axline((scale[0], scale[0]), slope=1, color=COMMON_COLOUR, lw=1, ls=(0, (4, 3)), zorder=0)
+    colour = _colour(model, domain)
+    for value in np.unique(checked.truth):
+        low, quarter, middle, three_quarters, high = np.percentile(
+            checked.prediction[checked.truth == value], [10, 25, 50, 75, 90])
+        ax.plot([value, value], [low, high], color=colour, lw=1.6, solid_capstyle="round")
+        ax.plot([value, value], [quarter, three_quarters], color=colour, lw=6, solid_capstyle="butt", alpha=0.55)
+        ax.plot(value, middle, "o", color=colour, ms=6)
+    margin = 0.06 * max(float(np.ptp(scale)), 1.0)
+    ax.set_xlim(scale[0] - margin, scale[-1] + margin)
+    ax.set_ylim(scale[0] - margin, scale[-1] + margin)
+    if len(scale) <= 11:
+        ax.set_xticks(scale)
+    ax.set_xlabel("true rating")
+    ax.set_ylabel("predicted rating")
+    ax.grid(axis="y", alpha=0.2)
+    error = np.abs(checked.truth - checked.prediction).mean()
+    ground = "" if checked.held_out else " on the ratings it was fitted to"
+    return _finished(ax, f"{domain}: predictions miss by {error:.2f} in the mean{ground}")
+
+
+def calibration(model: "_Mixture", test: Ratings | None = None, ax: "Axes | None" = None) -> "Axes":
+    """How often what the model claims comes true, a line a domain.
+
+    Claims are "the rating is at most t", as in `evaluate.metrics.ece`, in ten bins by claimed probability.
+    """
+    from pclf.evaluate.metrics import ece
+
+    ax = _axes(ax, WIDTH, 3.3)
+    ax.axline((0, 0), slope=1, color=COMMON_COLOUR, lw=1, ls=(0, (4, 3)), zorder=0)
+    errors = {}
+    for name, marker in zip(_tested(model, test), _markers(), strict=False):
+        checked = facts.check(model, name, test)
+        if not len(checked.truth) or model.data_.n_levels < 2:
+            continue
+        errors[name] = ece(checked.proba, checked.levels)
+        claimed = np.minimum(checked.proba.cumsum(axis=1)[:, :-1], 1.0)
+        came = checked.levels[:, None] <= np.arange(claimed.shape[1])
+        bins = np.minimum((claimed * 10).astype(int), 9)
+        n = np.bincount(bins.ravel(), minlength=10)
+        filled = n >= max(5, 0.001 * n.sum())
+        x = np.bincount(bins.ravel(), claimed.ravel(), 10)[filled] / n[filled]
+        y = np.bincount(bins.ravel(), came.ravel(), 10)[filled] / n[filled]
+        ax.plot(x, y, color=_colour(model, name), marker=marker, ms=4.5, lw=1.6, label=_short(name))
+    ticks = [0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"]
+    ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="claimed probability", ylabel="came true")
+    ax.set_xticks(*ticks)
+    ax.set_yticks(*ticks)
+    ax.grid(alpha=0.2)
+    if errors:
+        ax.legend(frameon=False, loc="upper left", fontsize="small")
+    return _finished(ax, _how_calibrated(errors))
+
+
+def learning_curve(curves: Mapping[str, Sequence[tuple[float, float, float, float]]],
+                   ax: "Axes | None" = None) -> "Axes":
+    """Errors by the number of target users: for each model (users, error, low, high), low to high its interval."""
+    ax = _axes(ax, WIDTH, 3.0)
+    for (name, points), colour, marker in zip(curves.items(), DOMAIN_COLOURS * len(curves), _markers(),
+                                              strict=False):
+        n, error, low, high = np.array(sorted(points), float).T
+        ax.fill_between(n, low, high, color=colour, alpha=0.15, lw=0)
+        ax.plot(n, error, color=colour, marker=marker, ms=4.5, lw=1.8, label=name)
+    sizes = sorted({point[0] for points in curves.values() for point in points})
+    ax.set_xscale("log")
+    ax.set_xticks(sizes, [f"{n:,.0f}" for n in sizes])
+    ax.xaxis.minorticks_off()
+    ax.set_xlabel("users of the target domain")
+    ax.set_ylabel("error")
+    ax.grid(axis="y", alpha=0.2)
+    ax.legend(frameon=False, fontsize="small")
+    last = {name: max(points)[1] for name, points in curves.items()}
+    first = {name: min(points)[1] for name, points in curves.items()}
+    few, many = min(first, key=first.__getitem__), min(last, key=last.__getitem__)
+    return _finished(ax, f"{few} has the lowest error at every size" if few == many and len(sizes) == 1 else
+                     f"With few users {few} has the lowest error, with many {many}" if few != many else
+                     f"{few} has the lowest error with few users and with many")
+
+
+def affinity(gains: Mapping[str, Mapping[str, float]], ax: "Axes | None" = None) -> "Axes":
+    """How much each domain's error falls by pooling with each other one: gains[target][source], 0.02 for 2 %."""
+    targets = list(gains)
+    sources = list(dict.fromkeys(source for row in gains.values() for source in row))
+    matrix = np.array([[gains[t].get(s, np.nan) for s in sources] for t in targets])
+    ax = _axes(ax, max(WIDTH, (90 + 52 * len(sources)) / 72), (56 + 30 * len(targets)) / 72)
+    ax.grid(False)
+    most = max(float(np.nanmax(np.abs(matrix), initial=0)), 1e-9)
+    text = [["" if np.isnan(x) else f"{100 * x:+.1f} %" for x in row] for row in matrix]
+    _heat_map(ax, matrix, text, "PuOr", -most, most)
+    ax.set_xticks(np.arange(len(sources)) + 0.5, [_short(s) for s in sources])
+    ax.set_yticks(np.arange(len(targets)) + 0.5, [_short(t) for t in targets])
+    ax.set_xlabel("pooled with")
+    ax.set_ylabel("error of")
+    t, s = np.unravel_index(np.nanargmax(matrix), matrix.shape)
+    return _finished(ax, f"{targets[t]} gains most, from {sources[s]}: its error falls by {100 * matrix[t, s]:.1f} %"
+                     if matrix[t, s] > 0 else "No domain gains from another")
+
+
+def _axes(ax: "Axes | None", width: float, height: float) -> "Axes":
+    if ax is not None:
+        return ax
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained").subplots()
+
+
+def _finished(ax: "Axes", title: str) -> "Axes":
+    """The title, no box, and no mathematics: a `$` in a domain's name is a `$`."""
+    from matplotlib.text import Text
+
+    ax.set_title(title, loc="left", fontsize="medium", wrap=True)
+    ax.spines[["top", "right"]].set_visible(False)
+    for text in ax.findobj(Text):
+        text.set_parse_math(False)
+    return ax
+
+
+def _heat_map(ax: "Axes", matrix: Floats, text: list[list[str]], colours: str, low: float, high: float) -> None:
+    from matplotlib import colormaps
+    from matplotlib.colors import Normalize, to_hex
+
+    n, m = matrix.shape
+    norm, palette = Normalize(low, high if high > low else low + 1), colormaps[colours]
+    ax.pcolormesh(matrix, cmap=palette, norm=norm)
+    if n * m <= ANNOTATED:
+        for i, j in np.ndindex(n, m):
+            if text[i][j]:
+                ax.text(j + 0.5, i + 0.5, text[i][j], ha="center", va="center_baseline", fontsize="x-small",
+                        color=_readable_on(to_hex(palette(norm(matrix[i, j])))))
+    ax.set_ylim(0, n)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+
+
+def _readable_on(colour: str) -> str:
+    """Black or white, whichever has more contrast (WCAG's relative luminance)."""
+    parts = np.array([int(colour[i:i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return "#000000" if linear @ [0.2126, 0.7152, 0.0722] > 0.179 else "#ffffff"
+
+
+def _markers() -> Any:
+    from itertools import cycle
+
+    return cycle("osD^vP")
+
+
+def _colour(model: "_Mixture", domain: str) -> str:
+    return DOMAIN_COLOURS[list(model.data_.domains).index(domain) % len(DOMAIN_COLOURS)]
+
+
+def _percent(share: float, sign: str = "\u00a0%", exact: bool = False) -> str:
+    return f"<1{sign}" if 0 < share < 0.005 and not exact else f"{100 * share:.0f}{sign}"
+
+
+def _thousands(x: float, _: Any = None) -> str:
+    return f"{x / 1e6:,.6g} M" if abs(x) >= 1e7 else f"{x:,.0f}" if abs(x) >= 10 else f"{x:g}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 16 else f"{name[:15]}…"
+
+
+def _view_number(model: "_Mixture", view: int | str) -> int:
+    names = [v.name for v in model.layout_.views]
+    if isinstance(view, str):
+        if view not in names:
+            raise UnknownNameError(did_you_mean(view, names, "view"))
+        return names.index(view)
+    if not 0 <= view < len(names):
+        raise UnknownNameError(f"view must be 0 to {len(names) - 1} ({', '.join(names)}); got {view}.")
+    return view
+
+
+def _view_label(model: "_Mixture", view: int) -> str:
+    return "common" if view == 0 and facts.has_common_view(model) else model.layout_.views[view].name
+
+
+def _user_share_of(model: "_Mixture", names: list[str]) -> Floats:
+    """User clusters' shares: of a model with clusters of its own for each domain, in these domains only."""
+    shares = facts.user_shares(model)
+    return facts.pooled(model, {n: shares[n] for n in names} if model.layout_.separate_users else shares)
+
+
+def _tested(model: "_Mixture", test: Ratings | None) -> list[str]:
+    return [name for name in model.data_.domains if test is None or name in test.domains]
+
+
+def _how_it_ended(model: "_Mixture") -> str:
+    steps = model.trace_
+    gain = steps[-1].objective - steps[-2].objective if len(steps) > 1 and steps[-1].beta == steps[-2].beta else np.inf
+    rate = gain / max(abs(steps[-1].objective), 1e-300)
+    if rate <= model.tol:
+        return f"The fit settled after {len(steps)} iterations"
+    if len(steps) >= model.max_iter and np.isfinite(rate):
+        return f"The fit ended at its limit of {len(steps)} iterations, the last of which gained {100 * rate:.2g} %"
+    return f"The fit ended after {len(steps)} iteration{'s' * (len(steps) > 1)}"
+
+
+def _where_tastes_differ(model: "_Mixture", view: int, matrix: Floats, rows: Any, columns: Any, users: Floats) -> str:
+    """The item cluster on which user clusters, by their shares, disagree most."""
+    if len(rows) < 2:
+        return f"One user cluster rates the {_view_label(model, view)} clusters"
+    weight = users[rows] / users[rows].sum()
+    spread = weight @ np.square(matrix - weight @ matrix)
+    j = int(spread.argmax())
+    high, low = int(matrix[:, j].argmax()), int(matrix[:, j].argmin())
+    return (f"Tastes differ most on {_view_label(model, view)} cluster {columns[j]}: user cluster {rows[high]} gives "
+            f"it {matrix[high, j]:.1f}, user cluster {rows[low]} {matrix[low, j]:.1f}")
+
+
+def _who_carries(model: "_Mixture") -> str:
+    if not facts.has_common_view(model):
+        return "Each domain is predicted by its own clusters alone"
+    carried = {name: views.get(0, 0.0) for name, views in model.weights_.items()}
+    least, most = min(carried, key=carried.__getitem__), max(carried, key=carried.__getitem__)
+    if carried[least] == 1:
+        return "The common clusters carry every prediction alone"
+    if len(carried) == 1:
+        return f"The common clusters carry {_percent(carried[most])} of the prediction for {most}"
+    if _percent(carried[least]) == _percent(carried[most]):
+        return f"The common clusters carry {_percent(carried[most])} of the prediction in every domain"
+    return (f"The common clusters carry {_percent(carried[most])} of the prediction for {most}, "
+            f"{_percent(carried[least])} for {least}")
+
+
+def _how_even(by_domain: dict[str, Floats], total: Floats, what: str) -> str:
+    largest = int(total.argmax())
+    if len(by_domain) == 1:
+        return f"The largest {what} cluster, {largest}, has {_percent(total[largest])} of the ratings"
+    names, values = list(by_domain), np.stack(list(by_domain.values()))
+    c = int(np.ptp(values, axis=0).argmax())
+    high, low = int(values[:, c].argmax()), int(values[:, c].argmin())
+    return (f"{what[0].upper()}{what[1:]} cluster {c} sets the domains apart most: {_percent(values[high, c])} of "
+            f"{names[high]}, {_percent(values[low, c])} of {names[low]}")
+
+
+def _how_calibrated(errors: Mapping[str, float]) -> str:
+    if not errors:
+        return "No ratings to check probabilities with"
+    worst = max(errors, key=errors.__getitem__)
+    where = f", most in {worst}" if len(errors) > 1 else ""
+    return f"Claimed probabilities are off by {100 * errors[worst]:.1f} points{where}"

@@ -1,0 +1,389 @@
+"""The contract of every model, and what only mixtures do."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import pclf
+from pclf import models
+from pclf.em.loop import Schedule, random_posteriors, run
+from pclf.em.mstep import Priors
+from pclf.em.state import Problem
+from pclf.errors import DataError, NotFittedError, UnknownNameError
+from pclf.models.mixture import Member
+
+MIXTURES = ["PCLF", "RMGM", "FMM"]
+SMALL = {"PCLF": {"n_user_clusters": 4, "n_common_clusters": 3, "n_specific_clusters": 3},
+         "RMGM": {"n_user_clusters": 4, "n_item_clusters": 4}, "FMM": {"n_user_clusters": 4, "n_item_clusters": 4}}
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Films and books with three kinds of people and two kinds of things; one film and one book nobody rated."""
+    rng = np.random.default_rng(0)
+    frames = {}
+    for name, n_users, n_items, n in (("films", 60, 40, 1200), ("books", 40, 30, 500)):
+        pairs = rng.choice(n_users * n_items, n, replace=False)
+        u, v = pairs // n_items, pairs % n_items
+        rating = np.clip(np.round(3 + 1.5 * ((u + v % 2) % 3 - 1) + rng.normal(0, .5, n)), 1, 5)
+        frames[name] = ([f"{name[0]}{i}" for i in u], [f"{name} {i}" for i in v], rating)
+    whole = pclf.Ratings.from_arrays(frames, scale=(1, 5))
+    masks = {name: (d.item != 7) & (d.user != 5) for name, d in whole.domains.items()}
+    return whole.select(masks)
+
+
+@pytest.fixture(scope="module", params=models.NAMES)
+def fitted(request, data):
+    return models.create(request.param, **SMALL.get(request.param, {})).fit(data, random_state=3)
+
+
+@pytest.fixture(scope="module", params=MIXTURES)
+def mixture(request, data):
+    return models.create(request.param, **SMALL[request.param]).fit(data, random_state=3)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return pclf.PCLF(**SMALL["PCLF"]).fit(data, random_state=3)
+
+
+def test_predictions_are_on_the_scale_for_everyone_and_everything(fitted, data):
+    """User 5 and item 7 of each domain have no training ratings at all."""
+    for name, d in data.domains.items():
+        users, items = np.meshgrid(np.arange(d.n_users), np.arange(d.n_items), indexing="ij")
+        for rule in fitted.rules:
+            found = fitted.predict_codes(name, users.ravel(), items.ravel(), rule=rule)
+            assert np.isfinite(found).all()
+            assert found.min() >= 1
+            assert found.max() <= 5
+
+
+def test_predictions_beat_the_mean_of_the_training_ratings(fitted, data):
+    """CBT and TALMUD see too little structure in such small domains to be asked for more than not to be worse."""
+    for name, d in data.domains.items():
+        error = np.abs(fitted.predict_codes(name, d.user, d.item) - d.ratings).mean()
+        assert error < np.abs(d.ratings.mean() - d.ratings).mean() * 1.01
+
+
+def test_ids_and_codes_give_the_same_prediction(fitted, data):
+    d = data["books"]
+    by_id = fitted.predict("books", d.users.decode(d.user[:20]), d.items.decode(d.item[:20]))
+    np.testing.assert_allclose(by_id, fitted.predict_codes("books", d.user[:20], d.item[:20]))
+
+
+def test_refit_repeats_and_settings_stay_untouched(fitted, data):
+    before = fitted.get_params()
+    again = clone(fitted).fit(data, random_state=3)
+    assert again.get_params() == before == fitted.get_params()
+    d = data["films"]
+    assert (again.predict_codes("films", d.user, d.item) == fitted.predict_codes("films", d.user, d.item)).all()
+
+
+def test_save_and_load_give_the_same_model(fitted, data, tmp_path):
+    fitted.save(tmp_path / "model")
+    loaded = pclf.load(tmp_path / "model")
+    assert type(loaded) is type(fitted)
+    assert loaded.get_params() == fitted.get_params()
+    d = data["books"]
+    for rule in fitted.rules:
+        assert (loaded.predict_codes("books", d.user, d.item, rule=rule)
+                == fitted.predict_codes("books", d.user, d.item, rule=rule)).all()
+    assert loaded.recommend("books", "b1") == fitted.recommend("books", "b1")
+
+
+def test_recommendations_are_the_best_unseen_items(fitted, data):
+    d = data["books"]
+    code = d.users.code("b1")
+    seen = set(d.item[d.user == code])
+    scores = fitted.predict_codes("books", np.full(d.n_items, code), np.arange(d.n_items))
+    found = fitted.recommend("books", "b1", n=5)
+    assert len(found) == 5
+    assert not {d.items.code(r.item) for r in found} & seen
+    unseen = sorted((s for c, s in enumerate(scores) if c not in seen), reverse=True)
+    np.testing.assert_allclose([r.score for r in found], unseen[:5], rtol=1e-4)
+    everything = fitted.recommend("books", "b1", n=d.n_items + 3, exclude_seen=False)
+    assert len(everything) == d.n_items
+
+
+def test_recommend_honours_candidates_and_exclusions(fitted):
+    chosen = ["books 1", "books 2", "books 3"]
+    found = fitted.recommend("books", "b1", n=5, exclude_seen=False, candidates=chosen, exclude=["books 2"])
+    assert {r.item for r in found} == {"books 1", "books 3"}
+
+
+def test_recommend_in_batches_equals_one_by_one(fitted, data):
+    everyone = fitted.recommend("books", n=4)
+    assert len(everyone) == data["books"].n_users
+    for row in (0, 3, 17):
+        assert everyone[row] == fitted.recommend("books", everyone.users[row], n=4)
+    table = everyone.to_arrow()
+    assert table.column_names == ["user_id", "item_id", "title", "score", "rank"]
+    assert table.num_rows == 4 * len(everyone)
+
+
+@pytest.mark.parametrize(("call", "error", "says"), [
+    (lambda m: m.predict("bokos", "b1", "books 1"), UnknownNameError, "did you mean 'books'"),
+    (lambda m: m.predict("books", "b1", "books 1x"), UnknownNameError, "books 1"),
+    (lambda m: m.predict("books", "b100", "books 1"), UnknownNameError, "b100"),
+    (lambda m: m.predict("books", "b1", "books 1", rule="mode"), ValueError, "rule must be one of"),
+    (lambda m: m.recommend("books", "b1", n=0), ValueError, "n must be at least 1; got 0"),
+    (lambda m: m.recommend("books", "b1", candidates=["nothing"]), UnknownNameError, "nothing"),
+])
+def test_bad_requests_say_what_is_wrong(fitted, call, error, says):
+    with pytest.raises(error, match=says):
+        call(fitted)
+
+
+@pytest.mark.parametrize("name", models.NAMES)
+def test_an_unfitted_model_says_so(name, tmp_path):
+    model = models.create(name)
+    for call in (lambda: model.predict("a", 1, 1), lambda: model.recommend("a", 1), lambda: model.save(tmp_path / "m")):
+        with pytest.raises(NotFittedError, match="is not fitted yet"):
+            call()
+    assert not (tmp_path / "m").exists()
+
+
+def test_an_unknown_model_name_is_guessed():
+    with pytest.raises(UnknownNameError, match="did you mean 'PCLF'"):
+        models.create("pclff")
+
+
+@pytest.mark.parametrize(("settings", "says"), [
+    ({"n_user_clusters": 0}, "n_user_clusters must be at least 1; got 0"),
+    ({"n_common_clusters": 0}, "at least 1; got 0 for the view 'common'"),
+    ({"n_specific_clusters": {"films": 2, "books": -1}}, "got -1 for the view 'books'"),
+    ({"n_specific_clusters": {"films": 2, "bokos": 3}}, "did you mean 'books'"),
+    ({"common_weight": 1.2}, "between 0 and 1; got 1.2"),
+    ({"user_prior": -1.0}, "user_prior must be 0"),
+    ({"betas": ()}, "betas must be one or more numbers"),
+    ({"betas": (0.5, 1.5)}, "betas must be one or more numbers"),
+    ({"start": "zeros"}, "start must be one of: posteriors, memberships; got 'zeros'"),
+    ({"max_iter": 0}, "max_iter must be at least 1"),
+])
+def test_bad_settings_are_refused_by_fit_and_leave_no_state(data, settings, says):
+    model = pclf.PCLF(**settings)
+    with pytest.raises((ValueError, UnknownNameError), match=says):
+        model.fit(data)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_more_clusters_than_users_is_a_warning(data):
+    few = pclf.Ratings.from_arrays({"a": ([1, 1, 2], [1, 2, 1], [1, 5, 3])}, scale=(1, 5))
+    with pytest.warns(UserWarning, match="more than the 2 users"):
+        model = pclf.FMM(n_user_clusters=3, n_item_clusters=2).fit(few)
+    assert np.isfinite(model.predict("a", [1, 2], [1, 2])).all()
+
+
+def test_data_of_the_wrong_kind_is_refused():
+    with pytest.raises(TypeError, match="must be Ratings or a dict of data frames"):
+        pclf.PCLF().fit([[1, 2, 3]])
+
+
+def test_a_dict_of_frames_is_data():
+    import pandas as pd
+
+    frame = pd.DataFrame({"user_id": [1, 1, 2, 3], "item_id": ["x", "y", "x", "y"], "rating": [1, 5, 3, 4]})
+    model = pclf.FMM(n_user_clusters=2, n_item_clusters=2).fit({"a": frame})
+    assert 1 <= model.predict("a", 1, "x")[0] <= 5
+
+
+@pytest.mark.parametrize("rule", ["mean", "median"])
+def test_float32_predicts_as_the_reference_after_whole_fits(data, rule):
+    d = data["books"]
+    found = [pclf.PCLF(**SMALL["PCLF"], max_iter=20).fit(data, engine=e, dtype=t, random_state=1)
+             .predict_codes("books", d.user, d.item, rule=rule)
+             for e, t in (("reference", "float64"), ("cpu", "float32"))]
+    different = np.abs(found[0] - found[1]) > 1e-3
+    # A median jumps by a level where a cumulative probability is next to 1/2.
+    assert different.mean() <= (0.0 if rule == "mean" else 0.01)
+
+
+def test_threads_do_not_change_a_bit(data):
+    results = [pclf.PCLF(**SMALL["PCLF"]).fit(data, engine="cpu", n_threads=n, random_state=1) for n in (1, 2)]
+    assert (results[0].members_[0].users == results[1].members_[0].users).all()
+
+
+def test_distribution_sums_to_one_and_gives_mean_and_median(mixture, data):
+    d = data["films"]
+    users, items = d.users.decode(d.user[:50]), d.items.decode(d.item[:50])
+    probability = mixture.predict_proba("films", users, items)
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    np.testing.assert_allclose(probability @ [1, 2, 3, 4, 5], mixture.predict("films", users, items), rtol=1e-6)
+    median = mixture.predict("films", users, items, rule="median")
+    assert set(median) <= {1, 2, 3, 4, 5}
+    below = np.array([p[: int(m) - 1].sum() for p, m in zip(probability, median, strict=True)])
+    assert (below < .5 + 1e-9).all()
+
+
+def test_prediction_is_the_papers_formula(model, data):
+    """f(u, v) = W1 p_u S_com p_vcom + W2 p_u S_spe p_vspe, worked out from the parameters."""
+    member = model.members_[0]
+    books = data["books"]
+    u, v = books.user[0], books.item[0]
+    row_u, row_v = data.user_rows[1][u], data.item_rows[1][v]
+    s_com, s_spe = model.common_rating_matrix_["books"], model.specific_rating_matrices_["books"]
+    w1 = model.weights_["books"][0]
+    expected = (w1 * member.users[row_u] @ s_com @ member.items[0][row_v]
+                + (1 - w1) * member.users[row_u] @ s_spe @ member.items[2][v])
+    if len(model.members_) == 1:
+        assert model.predict_codes("books", [u], [v])[0] == pytest.approx(expected, rel=1e-5)
+
+
+def test_common_weight_can_be_changed_after_the_fit(data):
+    model = pclf.PCLF(**SMALL["PCLF"], common_weight=0.35).fit(data, random_state=3)
+    d = data["books"]
+    found = {}
+    for weight in (0.0, 0.35, 1.0):
+        model.set_common_weight("books", weight)
+        found[weight] = model.predict_codes("books", d.user, d.item)
+    np.testing.assert_allclose(found[.35], .35 * found[1.0] + .65 * found[0.0], rtol=1e-5)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        model.set_common_weight("books", -0.1)
+
+
+def test_without_weight_on_the_common_view_pclf_is_fmm(data):
+    """The same start, the same steps: memberships and tables of the domains are those of FMM."""
+    pclf_views = pclf.PCLF(4, 3, 3)._layout(data)
+    off = replace(pclf_views, views=(replace(pclf_views.views[0], weight=0.0), *pclf_views.views[1:]))
+    fmm = pclf.FMM(4, 3)._layout(data)
+    problems = [Problem.of(data, layout) for layout in (off, fmm)]
+    start = random_posteriors(problems[1], np.random.default_rng(0))
+    common = random_posteriors(problems[0], np.random.default_rng(0))
+    start_off = replace(start, items=(0 * common.items[0], *start.items), tables=(common.tables[0], *start.tables))
+    schedule, priors = Schedule(max_iter=15, tol=0), Priors(1.0, 1.0, 1.0)
+    engine = pclf.engines.create("cpu", dtype="float64")
+    with_common, alone = (run(engine, p, s, schedule=schedule, priors=priors)
+                          for p, s in zip(problems, (start_off, start), strict=True))
+    np.testing.assert_allclose(with_common.params.users, alone.params.users, rtol=1e-9)
+    for z in range(2):
+        np.testing.assert_allclose(with_common.params.tables[1 + z], alone.params.tables[z], rtol=1e-9)
+
+
+def test_a_user_of_one_domain_is_scored_in_another(model, data):
+    """The paper's last claim. People of kind k like the same kind of things in both domains."""
+    found = model.predict("books", "f1", [f"books {i}" for i in range(20)])
+    assert found.std() > 0.3
+    assert model.recommend("books", "f1", n=3) == model.recommend("books", "f1", n=3, user_domain="films")
+    films = data["films"]
+    kinds = {k: [u for u in films.users.ids if int(u[1:]) % 3 == k and u != "f5"] for k in range(3)}
+    even = {k: model.predict("books", u, ["books 2"] * len(u)).mean() for k, u in kinds.items()}
+    # In the data, kind k rates even items 3 + 1.5 (k - 1): 1.5, 3, 4.5. Item clusters are only common in part,
+    # so books are rated by film users with less contrast, but in the same order of the extremes.
+    assert even[2] > even[0]
+
+
+def test_a_user_known_in_several_other_domains_must_be_named(data):
+    arrays = {name: ([1, 2, 3], ["x", "y", "x"], [1, 3, 5]) for name in ("a", "b")}
+    arrays["c"] = ([7, 8], ["x", "y"], [1, 5])
+    model = pclf.PCLF(2, 2, 2).fit(pclf.Ratings.from_arrays(arrays, scale=(1, 5)))
+    with pytest.raises(UnknownNameError, match="several other domains"):
+        model.recommend("c", 1)
+    assert len(model.recommend("c", 1, user_domain="a")) == 2
+
+
+@pytest.mark.parametrize("prior", [0.0, 2.0])
+def test_fold_in_of_a_users_own_ratings_gives_that_users_membership(prior):
+    """At EM's fixed point, to 1e-6: a separable toy problem converges that far."""
+    rng = np.random.default_rng(1)
+    pairs = rng.choice(30 * 20, 400, replace=False)
+    u, v = pairs // 20, pairs % 20
+    data = pclf.Ratings.from_arrays({"a": (u, v, rng.integers(1, 6, 400))}, scale=(1, 5))
+    model = pclf.PCLF(2, 2, 2, user_prior=prior, item_prior=prior, table_prior=prior,
+                      betas=(1.0,), max_iter=20_000, tol=0.0)
+    model.fit(data, engine="cpu", dtype="float64", random_state=0)
+    d = data["a"]
+    for code in (0, 3, 11):
+        own = d.user == code
+        items, ratings = d.items.decode(d.item[own]), d.ratings[own]
+        guest = model.fold_in({"a": dict(zip(items, ratings, strict=True))})
+        np.testing.assert_allclose(guest.memberships[0], model.members_[0].users[code], atol=1e-6)
+
+
+def test_a_guest_without_ratings_is_the_population(model):
+    guest = model.fold_in({})
+    np.testing.assert_allclose(guest.memberships[0], model.members_[0].user_shares[0])
+
+
+def test_a_guest_does_not_get_what_they_rated(model):
+    guest = model.fold_in({"films": {"films 1": 5, "films 2": 1}, "books": {"books 3": 4}})
+    found = model.recommend("books", guest, n=100)
+    assert "books 3" not in {r.item for r in found}
+    with pytest.raises(UnknownNameError, match="films 1"):
+        model.fold_in({"films": {"films 1x": 5}})
+    with pytest.raises((ValueError, DataError), match="scale"):
+        model.fold_in({"films": {"films 1": 11}})
+
+
+def test_a_new_item_is_placed_by_its_ratings(model, data):
+    """Rated like an even film by users who know films: predicted like one."""
+    films = data["films"]
+    users = [u for u in films.users.ids if u != "f5"][:40]
+    ratings = {u: float(np.clip(np.round(3 + 1.5 * (int(u[1:]) % 3 - 1)), 1, 5)) for u in users}
+    item = model.fold_in_item("films", ratings)
+    high = model.predict("films", [u for u in users if int(u[1:]) % 3 == 2], item)
+    low = model.predict("films", [u for u in users if int(u[1:]) % 3 == 0], item)
+    assert high.mean() > low.mean() + 1
+    with pytest.raises(ValueError, match="belongs to 'films'"):
+        model.predict("books", "b1", item)
+
+
+def test_similar_items_are_of_the_same_kind_also_across_domains(model):
+    even = model.similar_items("films", "films 2", n=10)
+    assert len(even) == 10
+    assert sum(int(r.item.split()[1]) % 2 == 0 for r in even) >= 8
+    books = model.similar_items("films", "films 2", n=10, to="books")
+    assert all(r.item.startswith("books") for r in books)
+
+
+def test_explanations_add_up(mixture):
+    why = mixture.explain("books", "b1", "books 2")
+    assert why.prediction == pytest.approx(mixture.predict("books", "b1", "books 2")[0], rel=1e-5)
+    if len(mixture.members_) == 1:
+        total = sum(part.weight * part.prediction for part in why.parts)
+        assert total == pytest.approx(why.prediction, rel=1e-4)
+    assert "books 2" in str(why)
+    assert sum(part.weight for part in why.parts) == pytest.approx(1)
+
+
+def test_clusters_have_shares_and_typical_members(mixture):
+    by_view: dict[str, float] = {}
+    for cluster in mixture.clusters_:
+        by_view[cluster.view] = by_view.get(cluster.view, 0) + cluster.share
+        for members in cluster.members.values():
+            weights = [w for _, _, w in members]
+            assert all(0 <= w <= 1 + 1e-6 for w in weights)
+    assert all(total == pytest.approx(1, rel=1e-3) for total in by_view.values())
+
+
+def test_shared_users_are_one_person_with_one_membership():
+    arrays = {name: ([1, 1, 2, 2, 3], ["p", "q", "p", "q", "p"], [1, 5, 5, 1, 3]) for name in ("a", "b")}
+    data = pclf.Ratings.from_arrays(arrays, scale=(1, 5), shared_users=True)
+    model = pclf.PCLF(2, 2, 2).fit(data)
+    assert model.members_[0].users.shape[0] == 3
+    separate = pclf.PCLF(2, 2, 2).fit(pclf.Ratings.from_arrays(arrays, scale=(1, 5)))
+    assert separate.members_[0].users.shape[0] == 6
+
+
+def test_own_scales_come_back():
+    """1-5 beside 1-10: predictions of each on its own scale."""
+    rng = np.random.default_rng(0)
+    pairs = rng.choice(300, 200, replace=False)
+    five = rng.integers(1, 6, 200)
+    data = pclf.Ratings.from_arrays({"a": (pairs // 15, pairs % 15, five), "b": (pairs // 15, pairs % 15, 2 * five)},
+                                    scale={"a": (1, 5), "b": (1, 10)})
+    assert data.n_levels == 5
+    model = pclf.PCLF(3, 3, 3).fit(data)
+    assert model.predict_codes("a", pairs // 15, pairs % 15).max() <= 5
+    assert model.predict_codes("b", pairs // 15, pairs % 15).max() > 5
+
+
+def test_members_normalise_what_a_run_leaves(data):
+    layout = pclf.PCLF(3, 2, 2)._layout(data)
+    problem = Problem.of(data, layout)
+    fit = run(pclf.engines.create("cpu"), problem, random_posteriors(problem, np.random.default_rng(0)),
+              schedule=Schedule(max_iter=5), priors=Priors(1, 1, 1))
+    member = Member.of(fit, problem)
+    for rows in (member.users, *member.items):
+        np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-4)
