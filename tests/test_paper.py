@@ -181,7 +181,7 @@ def test_a_row_is_the_mean_of_models_fitted_by_hand(data):
 
 def test_single_domain_systems_run_once_for_both_pairs(data, runs):
     rows = small().rows
-    assert len(runs) == len(set(runs)) == 2 * 2 * (3 + 2 * 2)      # repeats, givens; 3 data sets, 2 pairs twice
+    assert len(runs) == len(set(runs)) == 2 * 2 * (3 + 2 * 2)   # repeats, givens; 3 data sets, 2 pairs twice
     books = [r for r in rows if (r["model"], r["dataset"], r["given"]) == ("NMF", "BC", 5)]
     error = {r["pair"]: r["mae_mean"] for r in books}
     assert "NMF" in SINGLE
@@ -300,7 +300,7 @@ def test_tables_show_ours_beside_the_papers_with_the_best_in_bold(data, tmp_path
 
 def test_tests_compare_pclf_with_every_other_system(data, tmp_path):
     found = small(tmp_path)
-    assert len(found.tests) == 2 * 2 * 2 * 2                       # pairs, data sets, givens; two other systems
+    assert len(found.tests) == 2 * 2 * 2 * 2   # pairs, data sets, givens, two other systems
     assert {(t["reference"], t["rule"]) for t in found.tests} == {("PCLF", "mean")}
     test, mae = found.tests[0], {(r["pair"], r["dataset"], r["given"], r["model"]): r["mae_mean"]
                                  for r in found.rows}

@@ -8,6 +8,7 @@ written as a whole number, and an ISBN keeps its leading zero.
 import csv
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ SEPARATORS = ("::", "\t", ";", "|", ",")
 TEXT, PARQUET = (".csv", ".tsv", ".dat", ".data", ".txt"), (".parquet", ".pq")
 PACKED = (".gz", ".bz2", ".zst", ".lz4")
 BLOCK = 1 << 24    # bytes of text parsed at a time
+AHEAD = 4          # blocks that may wait to be encoded
 BATCH = 1 << 20    # rows of a Parquet file decoded at a time
 
 Names = Mapping[str, str | None]
@@ -45,16 +47,21 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
 
 
 def _coded(batches: Iterator[Any], file: Path) -> list[Coded]:
-    """Each block is encoded as it comes; at the end the blocks get one dictionary."""
-    parts: list[list[Any]] = [[], [], []]
-    for batch in batches:
-        for column, part in zip(batch.columns, parts, strict=True):
-            part.append(_encoded(column))
-    if not any(len(part) for part in parts[0]):
+    """Each block is encoded while the next is read; at the end the blocks get one dictionary."""
+    import pyarrow as pa
+
+    parts: list[list[Future[Any]]] = [[], [], []]
+    with ThreadPoolExecutor() as pool:
+        for batch in batches:
+            for column, part in zip(batch.columns, parts, strict=True):
+                part.append(pool.submit(_encoded, column))
+                part[-AHEAD if len(part) > AHEAD else 0].result()   # so that few blocks wait in memory
+    if not any(len(part.result()) for part in parts[0]):
         raise DataError(f"{file} must have at least one rating; got none")
     made = []
     while parts:   # a column's parts are let go before the next column is put together
-        made.append(coded_parts(parts.pop(0)))
+        made.append(coded_parts([part.result() for part in parts.pop(0)]))
+    pa.default_memory_pool().release_unused()
     return made
 
 

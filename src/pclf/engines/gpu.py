@@ -18,7 +18,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,13 @@ except ImportError as missing:
     raise EngineError(f"engine 'gpu' needs PyTorch and Triton; {missing.name} is not installed. "
                       "pip install 'pclf[gpu]', or use engine='cpu'.") from missing
 
+if TYPE_CHECKING:
+    constexpr = int
+else:
+    constexpr = tl.constexpr   # Triton compiles one kernel for each value
+
 Tensor = Any
 Rows = Any                # a slice, or a tensor of row numbers
-constexpr = int           # Triton reads this name, in quotes, as: compile one kernel for each value
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SPLIT = 1024              # ratings one program may sum alone; longer lists are summed in parts
@@ -50,8 +54,8 @@ BLOCK = 4096              # users whose share of a table is summed in float32
 
 
 def _gather(own, table, neighbours, row, start, length, target, out, logs,          # type: ignore[no-untyped-def]
-            first, last, C: "constexpr", ROWS: "constexpr", WIDTH: "constexpr",
-            LOOP: "constexpr", WEIGH: "constexpr", LOGS: "constexpr"):
+            first, last, C: constexpr, ROWS: constexpr, WIDTH: constexpr,
+            LOOP: constexpr, WEIGH: constexpr, LOGS: constexpr):
     """out[target] = sum over the neighbours j of a segment of table[j] / <own[row], table[j]>.
 
     A program takes ROWS segments, WIDTH neighbours of each at a time. Without WEIGH it adds up rows of

@@ -10,11 +10,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
@@ -192,17 +192,23 @@ def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
         for job in jobs:
             done(job, work(job))
         return
+    waiting = iter(jobs)
+    running: dict[Future[Any], Any] = {}
     with (_single_threaded(), ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn"),
                                                   initializer=_ignore_ctrl_c) as pool):
-        pending = {pool.submit(work, job): job for job in jobs}
         try:
-            for future in as_completed(list(pending)):
-                done(pending.pop(future), future.result())
+            # No more than one a process is submitted: what has been cannot be taken back on Ctrl-C.
+            while True:
+                running |= {pool.submit(work, job): job for job in islice(waiting, n_jobs - len(running))}
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    result = future.result()
+                    done(running.pop(future), result)
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            for future, job in pending.items():
-                if future.done() and not future.cancelled() and future.exception() is None:
-                    done(job, future.result())
+            for future in wait(running).done:
+                if future.exception() is None:
+                    done(running.pop(future), future.result())
             raise
 
 

@@ -54,7 +54,7 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
     if len(known) > SAMPLE:
         chosen = np.sort(np.random.default_rng(0).choice(known, SAMPLE, replace=False))
     users, items, truth = users[chosen], items[chosen], given.ratings[chosen]
-    levels = own.scale.to_levels(model.data_.n_levels)[own.scale.position(truth, f"test ratings of {domain!r}")]
+    levels = own.scale.to_levels(model.data_.n_levels)[own.scale.position(truth)]
     prediction, proba = np.empty(0), np.empty((0, model.data_.n_levels))
     if len(chosen):
         prediction = model.predict_codes(domain, users, items)
@@ -104,6 +104,11 @@ def user_cluster_means(model: "_Mixture", domain: str) -> Floats:
     sums = np.bincount(d.user, weights=d.ratings, minlength=d.n_users)
     p = model.members_[0].users[model._user_rows(domain)]
     return (sums @ p) / np.maximum(counts @ p, 1e-12)
+
+
+def above_own_mean(matrix: Floats, item_shares: Floats) -> Floats:
+    """How much each user cluster, a row, rates above its own mean over the item clusters.   (K, C)"""
+    return matrix - (matrix @ item_shares / max(item_shares.sum(), 1e-12))[:, None]
 
 
 def seriation(matrix: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -54,7 +54,7 @@ def fit_trace(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
     ax.set_xlabel("iteration")
     ax.set_ylabel("log-likelihood, tempered by β")
     ax.grid(axis="y", alpha=0.2)
-    return _finished(ax, _how_it_ended(model))
+    return _finished(ax, _how_it_ended(model), pad=20)   # the betas stand between title and axes
 
 
 def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = None,
@@ -85,7 +85,7 @@ def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = N
     ax.set_yticks(np.arange(n) + 0.5, [f"{k} · {_percent(users[k])}" for k in rows], fontsize="x-small")
     ax.set_xlabel(f"{_view_label(model, number)} cluster, with its % of the ratings")
     ax.set_ylabel("user cluster")
-    return _finished(ax, _where_tastes_differ(model, number, matrix, rows, columns, users))
+    return _finished(ax, _where_tastes_differ(model, number, matrix, rows, columns, users[rows], items[columns]))
 
 
 def shares(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
@@ -131,7 +131,7 @@ def cluster_shares(model: "_Mixture", view: int | str | None = None, ax: "Axes |
     ax.set_yticks(y, [str(c) for c in order])
     ax.set_ylim(len(order) - 0.5, -0.5)
     ax.set_xlim(left=0)
-    ax.xaxis.set_major_formatter(lambda x, _: _percent(x, exact=True))
+    ax.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.3g}\u00a0%")
     ax.set_xlabel("share of the domain's ratings")
     ax.set_ylabel(f"{what} cluster")
     ax.grid(axis="x", alpha=0.2)
@@ -233,7 +233,8 @@ def learning_curve(curves: Mapping[str, Sequence[tuple[float, float, float, floa
 def affinity(gains: Mapping[str, Mapping[str, float]], ax: "Axes | None" = None) -> "Axes":
     """How much each domain's error falls by pooling with each other one: gains[target][source], 0.02 for 2 %."""
     targets = list(gains)
-    sources = list(dict.fromkeys(source for row in gains.values() for source in row))
+    named = {source for row in gains.values() for source in row}
+    sources = [t for t in targets if t in named] + sorted(named - set(targets))
     matrix = np.array([[gains[t].get(s, np.nan) for s in sources] for t in targets])
     ax = _axes(ax, max(WIDTH, (90 + 52 * len(sources)) / 72), (56 + 30 * len(targets)) / 72)
     ax.grid(False)
@@ -257,11 +258,11 @@ def _axes(ax: "Axes | None", width: float, height: float) -> "Axes":
     return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
-def _finished(ax: "Axes", title: str) -> "Axes":
+def _finished(ax: "Axes", title: str, pad: float = 6.0) -> "Axes":
     """The title, no box, and no mathematics: a `$` in a domain's name is a `$`."""
     from matplotlib.text import Text
 
-    ax.set_title(title, loc="left", fontsize="medium", wrap=True)
+    ax.set_title(title, loc="left", fontsize="medium", pad=pad, wrap=True)
     ax.spines[["top", "right"]].set_visible(False)
     for text in ax.findobj(Text):
         text.set_parse_math(False)
@@ -302,8 +303,8 @@ def _colour(model: "_Mixture", domain: str) -> str:
     return DOMAIN_COLOURS[list(model.data_.domains).index(domain) % len(DOMAIN_COLOURS)]
 
 
-def _percent(share: float, sign: str = "\u00a0%", exact: bool = False) -> str:
-    return f"<1{sign}" if 0 < share < 0.005 and not exact else f"{100 * share:.0f}{sign}"
+def _percent(share: float, sign: str = "\u00a0%") -> str:
+    return f"<1{sign}" if 0 < share < 0.005 else f"{100 * share:.0f}{sign}"
 
 
 def _thousands(x: float, _: Any = None) -> str:
@@ -350,16 +351,23 @@ def _how_it_ended(model: "_Mixture") -> str:
     return f"The fit ended after {len(steps)} iteration{'s' * (len(steps) > 1)}"
 
 
-def _where_tastes_differ(model: "_Mixture", view: int, matrix: Floats, rows: Any, columns: Any, users: Floats) -> str:
-    """The item cluster on which user clusters, by their shares, disagree most."""
-    if len(rows) < 2:
-        return f"One user cluster rates the {_view_label(model, view)} clusters"
-    weight = users[rows] / users[rows].sum()
-    spread = weight @ np.square(matrix - weight @ matrix)
-    j = int(spread.argmax())
-    high, low = int(matrix[:, j].argmax()), int(matrix[:, j].argmin())
-    return (f"Tastes differ most on {_view_label(model, view)} cluster {columns[j]}: user cluster {rows[high]} gives "
-            f"it {matrix[high, j]:.1f}, user cluster {rows[low]} {matrix[low, j]:.1f}")
+def _where_tastes_differ(model: "_Mixture", view: int, matrix: Floats, rows: Any, columns: Any, users: Floats,
+                         items: Floats) -> str:
+    """The item cluster on which user clusters disagree most, each measured from its own mean."""
+    label = _view_label(model, view)
+    above = facts.above_own_mean(matrix, items)
+    j = int((users @ np.square(above - users @ above / users.sum())).argmax())
+    high, low = int(above[:, j].argmax()), int(above[:, j].argmin())
+    if len(rows) < 2 or above[high, j] - above[low, j] < 0.05:
+        return f"All users rate the {label} clusters alike"
+    return (f"Tastes differ most on {label} cluster {columns[j]}: user cluster {rows[high]} rates it "
+            f"{_against_mean(above[high, j])}, user cluster {rows[low]} {_against_mean(above[low, j])}")
+
+
+def _against_mean(difference: float) -> str:
+    if abs(difference) < 0.05:
+        return "at its mean"
+    return f"{abs(difference):.1f} {'above' if difference > 0 else 'below'} its mean"
 
 
 def _who_carries(model: "_Mixture") -> str:

@@ -1,0 +1,319 @@
+"""The GPU engine on one GPU: is it right, and how fast is it? Needs NumPy, PyTorch and Triton alone.
+
+    PYTHONPATH=src python benchmarks/gpu.py --out benchmarks/results/gpu-h200.jsonl
+
+Data are drawn on the device: users of log-normal activity, items of Zipf-Mandelbrot popularity (the first is
+rated by about half of the users), item codes in random order. Each line printed is one JSON result. Seconds
+are medians of events on the device after a warm-up; a *rating x view* is one update.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pclf.em.mstep import Priors, log_prior, mstep, prior_means
+from pclf.em.state import Layout, Params, Problem, View
+from pclf.engines import gpu
+from pclf.engines.reference import ReferenceEngine
+
+DEVICE = "cuda"
+PRIORS = Priors(users=2.0, items=2.0, table=2.0)
+VARIANTS = (                                      # what --tune compares, beside the settings as they are
+    {"WARPS": 2}, {"WARPS": 4}, {"TILE": 512}, {"TILE": 2048, "WARPS": 2}, {"TILE": 2048, "WARPS": 4},
+    {"WIDTHS": (8, 32, 1024)}, {"WIDTHS": (4, 16, 64, 1024)}, {"WIDTHS": (4, 8, 16, 32, 1024)},
+    {"SPLIT": 512, "WIDTHS": (4, 16, 512)}, {"SPLIT": 4096, "WIDTHS": (4, 16, 4096)},
+    {"CACHE": 1 << 40}, {"CACHE": 8 << 20}, {"CACHE": 16 << 20}, {"CACHE": 36 << 20},
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ratings", type=int, default=200_000_000, help="of the E-step benchmark")
+    parser.add_argument("--clusters", type=int, nargs="*", default=[10, 16, 32])
+    parser.add_argument("--large", type=int, default=1_000_000_000, help="ratings of the whole fit; 0: none")
+    parser.add_argument("--iterations", type=int, default=50)
+    parser.add_argument("--per-user", type=int, default=200, help="ratings of a user, on average")
+    parser.add_argument("--items", type=int, default=100_000, help="of a domain")
+    parser.add_argument("--levels", type=int, default=5)
+    parser.add_argument("--tune", action="store_true", help="compare settings of the kernel")
+    parser.add_argument("--out", type=Path, help="append the results to this file")
+    args = parser.parse_args()
+    report = Report(args.out)
+    check_against_reference(report)
+    copy_bandwidth(report)
+    if args.ratings:
+        esteps(args, report)
+    if args.large:
+        whole_fit(args, report)
+    top_n(report)
+
+
+class Report:
+    def __init__(self, path):
+        self.path = path
+        self.always = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
+                       "triton": gpu.triton.__version__}
+
+    def __call__(self, name, **values):
+        rounded = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in values.items()}
+        line = json.dumps({"name": name, **rounded, **self.always})
+        print(line, flush=True)
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                file.write(line + "\n")
+
+
+def seconds(work, repeats=7):
+    """Median time of `work()` on the device, and the spread of the middle half."""
+    work()
+    times = []
+    for _ in range(repeats):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        stop.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(stop) / 1e3)
+    quarters = statistics.quantiles(times, n=4)
+    return statistics.median(times), quarters[2] - quarters[0]
+
+
+def draw(n, n_users, n_items, n_levels, seed):
+    """Codes of n ratings on the device. A pair may come twice: the engine does not care."""
+    rng = torch.Generator(DEVICE).manual_seed(seed)
+    activity = torch.randn(n_users, generator=rng, device=DEVICE, dtype=torch.float64).exp().cumsum(0)
+    ends = (activity / activity[-1] * n).round().long()
+    popularity = (1 / (torch.arange(n_items, device=DEVICE, dtype=torch.float64) + 50)).cumsum(0)
+    names = torch.randperm(n_items, generator=rng, device=DEVICE).int()
+    user, item = (torch.empty(n, dtype=torch.int32, device=DEVICE) for _ in range(2))
+    level = torch.empty(n, dtype=torch.uint8, device=DEVICE)
+    for part in torch.arange(n, device=DEVICE).split(1 << 25):
+        u = torch.searchsorted(ends, part, right=True)
+        chance = torch.rand(len(part), generator=rng, device=DEVICE, dtype=torch.float64)
+        v = names[torch.searchsorted(popularity, chance * popularity[-1])]
+        noise = torch.randint(-1, 2, (len(part),), generator=rng, device=DEVICE)
+        span = slice(int(part[0]), int(part[-1]) + 1)
+        user[span], item[span] = u, v
+        level[span] = ((u % 7 * 3 + v % 5 * 2) % n_levels + noise).clamp(0, n_levels - 1)
+    return user, item, level
+
+
+def problem_of(domains, n_users, n_items, n_levels, layout):
+    """Domains with users and items of their own; codes may be tensors."""
+    def groups(sizes):
+        return tuple(pairwise(np.cumsum([0, *sizes]).tolist()))
+
+    def rows(sizes):
+        return tuple(np.arange(start, stop, dtype=np.int32) for start, stop in groups(sizes))
+
+    sizes = [[n_items[z] for z in view.domains] for view in layout.views]
+    return Problem(
+        layout, n_levels, sum(n_users), *zip(*domains, strict=True), rows(n_users), groups(n_users),
+        tuple(map(sum, sizes)), tuple(map(rows, sizes)), tuple(map(groups, sizes)))
+
+
+def start_of(problem, seed=0):
+    rng = torch.Generator(DEVICE).manual_seed(seed)
+
+    def draw_joint(*shape):
+        x = torch.rand(shape, generator=rng, device=DEVICE) + 0.5
+        return x / x.sum()
+
+    k = problem.layout.n_user_clusters
+    tables = [draw_joint(problem.n_levels, k, view.n_clusters) for view in problem.layout.views]
+    sizes = zip(problem.n_items, problem.layout.views, strict=True)
+    return Params(draw_joint(problem.n_users, k), tuple(draw_joint(n, view.n_clusters) for n, view in sizes),
+                  tuple(x / x.sum(0) for x in tables))
+
+
+def distance(got, want):
+    """|got - want| / |want|"""
+    got, want = (np.asarray(x.cpu() if isinstance(x, torch.Tensor) else x, np.float64) for x in (got, want))
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def check_against_reference(report):
+    """A small problem, every array of counts against the float64 reference, at two temperatures."""
+    layout = Layout(20, (View("common", (0, 1), 10), View("first", (0,), 15, 0.5), View("second", (1,), 32)))
+    sizes = {"n_users": (2000, 1000), "n_items": (700, 300), "n_levels": 5}
+    n_ratings = (150_000, 50_000)
+    drawn = [draw(n, u, v, 5, seed) for seed, (n, u, v) in
+             enumerate(zip(n_ratings, sizes["n_users"], sizes["n_items"], strict=True))]
+    host = problem_of([tuple(x.cpu().numpy() for x in codes) for codes in drawn], layout=layout, **sizes)
+    engine, reference, worst = gpu.GpuEngine(DEVICE), ReferenceEngine(), 0.0
+    start = start_of(host)
+    exact = Params(*(tuple(np.asarray(y.cpu(), np.float64) for y in x) if isinstance(x, tuple) else
+                     np.asarray(x.cpu(), np.float64) for x in (start.users, start.items, start.tables)))
+    for beta in (1.0, 0.6):
+        got, again = (engine.estep(engine.place(host), start, beta) for _ in range(2))
+        want = reference.estep(host, exact, beta)
+        pairs = [(got.users, want.users), *zip(got.items, want.items, strict=True),
+                 *zip(got.tables, want.tables, strict=True)]
+        worst = max([worst, *(distance(a, b) for a, b in pairs)])
+        assert worst < 1e-5, f"counts are {worst:.2g} away from the reference"
+        assert abs(got.objective / want.objective - 1) < 1e-6, (got.objective, want.objective)
+        assert torch.equal(got.users, again.users), "two runs differ"
+        assert got.objective == again.objective, "two runs differ"
+    report("check against the reference", ratings=sum(n_ratings), views=3, worst_distance=worst)
+
+
+def check_sample(report, problem, params, stats, seed=0):
+    """Some rows of the first domain, in full size, against the posteriors in float64."""
+    rng = np.random.default_rng(seed)
+    user, item, level = problem.user[0], problem.item[0], problem.level[0]
+    counts = torch.bincount(item)
+    items = [int(counts.argmax()), *rng.integers(0, problem.n_items[0] // len(problem.user), 3).tolist()]
+    views = [i for i, view in enumerate(problem.layout.views) if 0 in view.domains]
+    worst = 0.0
+    for v in items:
+        mine = (item == v).nonzero().squeeze(1)
+        parts = [(user[p], item[p], level[p]) for p in mine.split(1 << 18)]
+        want = sum(posterior(params, views[0], *part).sum((0, 1)) for part in parts)
+        worst = max(worst, distance(stats.items[views[0]][v], want))
+    for u in rng.integers(0, len(problem.user_rows[0]), 8).tolist():
+        mine = (user == u).nonzero().squeeze(1)
+        want = sum(posterior(params, i, user[mine], item[mine], level[mine]).sum((0, 2)) for i in views)
+        worst = max(worst, distance(stats.users[u], want))
+    total = float(stats.users.sum(dtype=torch.float64)) / problem.n_ratings / (2 if len(views) > 1 else 1)
+    assert worst < 1e-4, f"counts are {worst:.2g} away from the posteriors"
+    assert abs(total - 1) < 1e-5, f"{total} counts a rating and view"
+    report("check of sampled rows", ratings=problem.n_ratings, worst_distance=worst, counts_per_update=total,
+           longest_list=int(counts.max()))
+
+
+def posterior(params, view, user, item, level):
+    """P(k, c | u, v, r) in float64. (n, K, C)"""
+    users, items, table = (x.double() for x in (params.users, params.items[view], params.tables[view]))
+    joint = users[user.long()][:, :, None] * items[item.long()][:, None, :] * table[level.long()]
+    return joint / joint.sum((1, 2), keepdim=True)
+
+
+def copy_bandwidth(report):
+    source = torch.rand(1 << 30, device=DEVICE)
+    target = torch.empty_like(source)
+    time_, spread = seconds(lambda: target.copy_(source))
+    report("copy", seconds=time_, spread=spread, bytes_per_s=2 * source.nbytes / time_)
+
+
+def esteps(args, report):
+    """One domain, one view."""
+    n_users = args.ratings // args.per_user
+    codes = draw(args.ratings, n_users, args.items, args.levels, seed=1)
+    engine = gpu.GpuEngine(DEVICE)
+    for clusters in args.clusters:
+        layout = Layout(20, (View("all", (0,), clusters),))
+        problem = problem_of([codes], [n_users], [args.items], args.levels, layout)
+        params = start_of(problem)
+        data = engine.place(problem)
+        common = {"ratings": args.ratings, "clusters": clusters, "views": 1}
+        time_, spread = seconds(lambda: engine.estep(data, params, 1.0))  # noqa: B023
+        report("estep", **common, seconds=time_, spread=spread, updates_per_s=args.ratings / time_)
+        phases(report, data, params, common)
+        if clusters == 16:
+            check_sample(report, problem, params, engine.estep(data, params, 1.0))
+            plain_torch(report, problem, params, common)
+            if args.tune:
+                tune(report, engine, problem, params, common)
+
+
+def phases(report, data, params, common):
+    """Where the time of an E-step goes: the two gathers, and the rest (products, sums)."""
+    domain = data.domains[0]
+    b, g = gpu._side_by_side(params.items[0], params.tables[0])
+    q = (params.users @ g).view(-1, b.shape[1])
+    by_user, _ = seconds(lambda: domain.by_user.gather(q, b))
+    by_item, _ = seconds(lambda: domain.by_item.gather(b, q, log=True))
+    no_log, _ = seconds(lambda: domain.by_item.gather(b, q))
+    whole, _ = seconds(lambda: gpu._count(domain, params.users, b, g))
+    report("phases", **common, by_user=by_user, by_item=by_item, by_item_without_log=no_log,
+           products=whole - by_user - by_item)
+    return by_user, by_item
+
+
+def tune(report, engine, problem, params, common):
+    for changes in ({}, *VARIANTS, {}):
+        before = {name: getattr(gpu, name) for name in changes}
+        for name, value in changes.items():
+            setattr(gpu, name, value)
+        phases(report, engine.place(problem), params, {**common, "variant": str(changes)})
+        for name, value in before.items():
+            setattr(gpu, name, value)
+
+
+def plain_torch(report, problem, params, common):
+    """The same E-step without the kernel: index_add_, chunk by chunk."""
+    b, g = gpu._side_by_side(params.items[0], params.tables[0])
+    q = (params.users @ g).view(-1, b.shape[1])
+    row, item = problem.user[0] * problem.n_levels + problem.level[0], problem.item[0]
+    s, t = torch.zeros_like(q), torch.zeros_like(b)
+
+    def work():
+        for i, v in zip(row.split(1 << 24), item.split(1 << 24), strict=True):
+            x, y = q[i], b[v]
+            w = 1 / (x * y).sum(1, keepdim=True)
+            s.index_add_(0, i, y * w)
+            t.index_add_(0, v, x * w)
+
+    time_, spread = seconds(work, 2)
+    report("plain torch gathers", **common, seconds=time_, spread=spread, updates_per_s=len(row) / time_)
+
+
+def whole_fit(args, report):
+    """PCLF's views over two domains: place, then full EM with priors, everything on the device."""
+    layout = Layout(20, (View("common", (0, 1), 10), View("first", (0,), 15), View("second", (1,), 15)))
+    n = args.large // 2
+    n_users = n // args.per_user
+    codes = [draw(n, n_users, args.items, args.levels, seed) for seed in (2, 3)]
+    problem = problem_of(codes, [n_users] * 2, [args.items] * 2, args.levels, layout)
+    common = {"ratings": 2 * n, "clusters": "10+15+15", "user_clusters": 20, "views": 2, "users": 2 * n_users,
+              "items": 2 * args.items, "levels": args.levels}
+    engine, params = gpu.GpuEngine(DEVICE), start_of(problem)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before, start = torch.cuda.memory_allocated(), time.perf_counter()
+    data = engine.place(problem)
+    torch.cuda.synchronize()
+    elapsed, held = time.perf_counter() - start, torch.cuda.memory_allocated() - before
+    report("place", **common, seconds=elapsed, index_bytes_per_rating=held / (2 * n),
+           peak_bytes=torch.cuda.max_memory_allocated(), bytes_needed=gpu.bytes_needed(problem))
+    time_, spread = seconds(lambda: engine.estep(data, params, 1.0), 5)
+    report("estep", **common, seconds=time_, spread=spread, updates_per_s=4 * n / time_)
+    stats = engine.estep(data, params, 1.0)
+    check_sample(report, problem, params, stats)
+    means, trace = prior_means(stats, problem), []
+    time_, spread = seconds(lambda: mstep(stats, problem, PRIORS, means), 5)
+    report("mstep", **common, seconds=time_, spread=spread)
+    del stats
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(args.iterations):
+        stats = engine.estep(data, params, 1.0)
+        trace.append(stats.objective + log_prior(params, problem, PRIORS, means))
+        params = mstep(stats, problem, PRIORS, means)
+    torch.cuda.synchronize()
+    elapsed = time.perf_counter() - start
+    assert all(b >= a - 1e-7 * abs(a) for a, b in pairwise(trace)), "the objective fell"
+    report("fit", **common, iterations=args.iterations, seconds=elapsed,
+           updates_per_s=4 * n * args.iterations / elapsed, peak_bytes=torch.cuda.max_memory_allocated(),
+           first_objective=trace[0], final_objective=trace[-1])
+
+
+def top_n(report, n_users=200_000, n_items=100_000, n_factors=20, n=10):
+    users, items = (torch.rand(rows, n_factors, device=DEVICE) for rows in (n_users, n_items))
+    seen = torch.randint(0, n_items, (n_users * 100,), device=DEVICE)
+    indptr = torch.arange(0, len(seen) + 1, 100, device=DEVICE)
+    time_, spread = seconds(lambda: gpu.score_top_n(users, items, indptr, seen, n, DEVICE), 3)
+    report("top-10 of all items", users=n_users, items=n_items, factors=n_factors, seconds=time_,
+           spread=spread, users_per_s=n_users / time_)
+
+
+if __name__ == "__main__":
+    main()
