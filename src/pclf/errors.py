@@ -48,7 +48,8 @@ def did_you_mean(name: object, known: Iterable[object], what: str) -> str:
     names = list(islice(known, LOOKED_AT))
     spelled = {str(n).casefold(): n for n in reversed(names)}
     close = [repr(spelled[s]) for s in difflib.get_close_matches(str(name).casefold(), spelled, n=3)]
-    listed = f" ({', '.join(map(str, names))})" if 0 < len(names) <= SHOWN else ""
+    listed = f" ({', '.join(map(str, names))})" if len(names) <= SHOWN else ""
     if close:
         return f"unknown {what} {name!r}: did you mean {' or '.join(close)}?{listed}"
-    return f"unknown {what} {name!r}{':' + listed if listed else ''}"
+    known_ones = listed or f" (known are {', '.join(map(repr, names[:3]))} and others)"
+    return f"unknown {what} {name!r}{known_ones if names else ''}"

@@ -12,18 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.errors import DataError, UnknownNameError, did_you_mean
+from pclf.errors import DataError, did_you_mean
 
 # What people call the three columns, best first, in small letters and digits only.
 ALIASES = {
-    "user_col": ("userid", "user", "users", "uid", "username", "reviewerid", "customerid", "customer",
-                 "memberid", "personid", "person", "profileid", "visitorid", "playerid", "readerid"),
-    "item_col": ("itemid", "item", "items", "iid", "movieid", "movie", "filmid", "film", "bookid", "book",
-                 "isbn", "musicid", "songid", "song", "trackid", "track", "albumid", "album", "artistid",
-                 "artist", "asin", "productid", "product", "animeid", "gameid", "game", "jokeid", "showid", "recipeid",
-                 "businessid", "articleid", "contentid"),
-    "rating_col": ("rating", "ratings", "score", "stars", "star", "value", "overall", "bookrating",
-                   "movierating", "userrating", "starrating", "ratingvalue", "grade", "vote", "points"),
+    "user_col": (
+        "userid", "user", "users", "uid", "username", "reviewerid", "customerid", "customer", "memberid",
+        "personid", "person", "profileid", "visitorid", "playerid", "readerid"),
+    "item_col": (
+        "itemid", "item", "items", "iid", "movieid", "movie", "filmid", "film", "bookid", "book", "isbn",
+        "musicid", "songid", "song", "trackid", "track", "albumid", "album", "artistid", "artist", "asin",
+        "productid", "product", "animeid", "gameid", "game", "jokeid", "showid", "recipeid", "businessid",
+        "articleid", "contentid"),
+    "rating_col": (
+        "rating", "ratings", "score", "stars", "star", "value", "overall", "bookrating", "movierating",
+        "userrating", "starrating", "ratingvalue", "grade", "vote", "points"),
 }
 
 
@@ -104,8 +107,10 @@ def finished(encoded: Any) -> Coded:
 
     if not encoded.num_chunks:
         return Coded(np.zeros(0, np.int32), ())
-    parts = [chunk.indices.fill_null(-1).to_numpy() for chunk in encoded.chunks]
-    codes = (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(np.int32, copy=False)
+    codes, end = np.empty(len(encoded), np.int32), 0
+    for chunk in encoded.chunks:
+        start, end = end, end + len(chunk)
+        codes[start:end] = chunk.indices.fill_null(-1) if chunk.null_count else chunk.indices
     distinct = encoded.chunk(encoded.num_chunks - 1).dictionary
     if is_str(distinct.type):
         return Coded(codes, distinct.cast(pa.large_string()))
@@ -154,25 +159,29 @@ def frame_columns(frame: Any, names: Mapping[str, str | None], where: str) -> li
 
     try:
         table = nw.from_native(frame, eager_only=True)
+        by_name = {str(c): c for c in table.columns}
+    except nw.exceptions.DuplicateError as error:
+        raise DataError(f"{where}: column names must differ; {' '.join(str(error).split())}") from None
     except TypeError:
         hint = " Collect it first." if hasattr(frame, "collect") else ""
         raise DataError(f"{where} must be a pandas, polars or pyarrow frame; "
                         f"got {type(frame).__name__}.{hint}") from None
-    found = find_columns([str(c) for c in table.columns], names, where)
-    if len(set(table.columns)) < len(table.columns):
-        raise DataError(f"{where}: column names must differ; got {', '.join(map(str, table.columns))}")
-    return [_frame_column(table[name]) for name in found]
+    return [_frame_column(table.get_column(by_name[c])) for c in find_columns(list(by_name), names, where)]
 
 
 def find_columns(available: Sequence[str], names: Mapping[str, str | None], where: str) -> list[str]:
     """The column for each role: the one that was named, else the first of the usual names."""
-    return [_find(available, role, given, where) for role, given in names.items()]
+    found = [_find(available, role, given, where) for role, given in names.items()]
+    for name in found:
+        if available.count(name) > 1:
+            raise DataError(f"{where}: column names must differ; got {name!r} {available.count(name)} times")
+    return found
 
 
 def _find(available: Sequence[str], role: str, given: str | None, where: str) -> str:
     if given is not None:
         if given not in available:
-            raise UnknownNameError(f"{where}: {did_you_mean(given, available, 'column')}. Pass {role}=...")
+            raise DataError(f"{where}: {did_you_mean(given, available, 'column')}")
         return given
     plain = {_plain(name): name for name in reversed(available)}
     for alias in ALIASES[role]:
@@ -222,7 +231,8 @@ def _coded_objects(values: list[Any]) -> Coded:
     missing = [code for v, code in seen.items() if _missing(v)]
     if missing:
         codes[np.isin(codes, missing)] = -1
-    return Coded(codes, tuple(seen))
+    plain = (np.number, np.bool_, np.str_)   # equal to the Python object they become
+    return Coded(codes, tuple(v.item() if isinstance(v, plain) else v for v in seen))
 
 
 def _hashable(value: object) -> bool:

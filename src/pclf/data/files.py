@@ -29,7 +29,7 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
     """The user, item and rating columns of a file."""
     import pyarrow as pa
 
-    file = Path(path)
+    file = Path(path).expanduser()
     if not file.is_file():
         there = sorted(f.name for f in file.parent.iterdir()) if file.parent.is_dir() else []
         raise FileNotFoundError(did_you_mean(file.name, there, f"file in {file.parent}"))
@@ -55,7 +55,8 @@ def _coded(batches: Iterator[Any], file: Path) -> list[Coded]:
         for batch in batches:
             for column, part in zip(batch.columns, parts, strict=True):
                 part.append(pool.submit(_encoded, column))
-                part[-AHEAD if len(part) > AHEAD else 0].result()   # so that few blocks wait in memory
+                if len(part) > AHEAD:   # so that few blocks wait in memory
+                    part[-AHEAD - 1].result()
     if not any(len(part.result()) for part in parts[0]):
         raise DataError(f"{file} must have at least one rating; got none")
     made = []
@@ -88,7 +89,9 @@ def _text_batches(file: Path, names: Names, encoding: str) -> Iterator[Any]:
     with pa.input_stream(str(file), compression="detect") as stream:
         opening = stream.read(1 << 16).decode(encoding, errors="replace").removeprefix("\ufeff")
     line = opening.split("\n", 1)[0].rstrip("\r")
-    separator = "::" if "::" in line else max(SEPARATORS, key=line.count)
+    if not line:
+        raise DataError(f"{file} must have at least one rating; it is empty")
+    separator = max(SEPARATORS, key=line.count)
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
     fields = [field.strip() for field in fields]
     header = not _is_number(*fields[2:3])

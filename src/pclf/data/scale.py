@@ -1,6 +1,6 @@
 """Scale: the values a rating may take in a domain, and where they fall among the levels all domains share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -55,7 +55,7 @@ class Scale:
         seen = np.unique(_tidy(np.asarray(values, np.float64)))
         if seen.size == 0:
             raise DataError(f"{where}: there are no ratings to infer a scale from; pass scale=(low, high)")
-        step = _common_step(np.diff(seen))
+        step = _common_step(np.diff(seen)) if seen.size <= GUESSED else 0.0
         if seen[0] >= 0 and seen[-1] <= 10 and not (seen % 1).any():
             step = min(step, 1.0)
         if step and (seen[-1] - seen[0]) / step < GUESSED:
@@ -149,7 +149,7 @@ def check_levels(n_levels: int) -> None:
 
 def as_scale(given: object, name: str) -> Scale | None:
     """The scale a caller means by a Scale, (low, high), (low, high, step), all values, or a dict of these."""
-    if isinstance(given, dict):
+    if isinstance(given, Mapping):
         given = given.get(name)
     if given is None or isinstance(given, Scale):
         return given

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from pclf.data.columns import Coded, as_column, check_present, coded, is_int, is_str
 from pclf.errors import DataError, UnknownNameError, did_you_mean
 
-FEW = 256   # up to this many ids, a dict is faster than Arrow, which builds its hash table anew
+FEW = 256   # ids that a dict finds faster than Arrow
 
 Codes = NDArray[np.int32]
 
@@ -91,7 +91,7 @@ class Vocabulary:
         if isinstance(column, Sequence):
             return self._look_up(column)
         same = is_int(column.type) if self.kind == "int" else self.kind == "str" and is_str(column.type)
-        if same and len(column) > FEW:
+        if same and len(column) > max(FEW, len(self) // 8):   # Arrow builds its hash table anew each time
             import pyarrow as pa
             import pyarrow.compute as pc
 
@@ -106,6 +106,8 @@ class Vocabulary:
     def decode(self, codes: ArrayLike) -> list[Any]:
         """The id of each code, as Python objects."""
         codes = np.asarray(codes, np.intp)
+        if codes.size and not 0 <= codes.min() <= codes.max() < len(self):
+            raise DataError(f"codes must be 0 to {len(self) - 1:,}; got {codes.min():,} to {codes.max():,}")
         if isinstance(self._ids, tuple):
             return [self._ids[c] for c in codes]
         chosen: list[Any] = self._ids.take(codes).tolist()

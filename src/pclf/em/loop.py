@@ -33,9 +33,10 @@ HeldOut = Callable[[Params, Means], float]         # mean log-likelihood of held
 class Schedule:
     """Temperatures of the annealing, and when to stop.
 
-    Each beta but the last is kept for `steps` iterations; the last until the objective grows by less than
-    `tol` of its value, the held-out likelihood has not risen for `patience` iterations, or `max_iter`
-    iterations were made in all.
+    Each beta but the last is kept for `steps` iterations; the last until the objective has grown by less than
+    `tol` of its value, and by less each time, in `patience` iterations running, until the held-out likelihood has
+    not risen in as many, or until `max_iter` iterations were made in all. Next to the saddle where all clusters
+    are alike EM creeps too, but there each step is larger than the one before.
     """
 
     betas: tuple[float, ...] = (0.8, 0.9, 1.0)
@@ -77,6 +78,7 @@ def run(
     trace: list[Step] = []
     params, means = Params(stats.users, stats.items, stats.tables), prior_means(stats, problem)
     best, best_value, waited, converged = None, -np.inf, 0, False
+    gain, slow = np.inf, 0
     callbacks = list(callbacks)
     try:
         for stage, beta in enumerate(schedule.betas):
@@ -95,10 +97,9 @@ def run(
                     if value > best_value:
                         best, best_value = (params, means), value
                 stop = any([callback(step) for callback in callbacks])
-                converged = last and (
-                    objective - previous <= schedule.tol * abs(objective)
-                    or (value is not None and waited >= schedule.patience)
-                )
+                before, gain = gain, objective - previous
+                slow = slow + 1 if gain <= min(schedule.tol * abs(objective), before) else 0
+                converged = last and (slow >= schedule.patience or waited >= schedule.patience)
                 if stop or converged:
                     break
                 params, previous = mstep(stats, problem, priors, means), objective

@@ -60,6 +60,7 @@ def prior_means(stats: Stats, problem: Problem) -> Means:
 def shares(counts: Array, groups: Groups) -> Array:
     """The share of each cluster in each group; of all rows together where a group has no counts. (G, clusters)"""
     everyone = counts.sum(0)
+    everyone = everyone + (everyone.sum() <= 0)                # no counts at all: equal shares
     out = counts[: len(groups)] * 0
     for g, (start, stop) in enumerate(groups):
         total = counts[start:stop].sum(0) + 1e-6 * everyone
@@ -114,6 +115,7 @@ def _conditional(counts: Array, strength: float, mean: Array) -> Array:
 def _no_interaction(counts: Array) -> Array:
     """P(r | k) P(r | c) / P(r), normalised over levels. (R, K, C)"""
     n = counts.sum()
+    n = n + (n <= 0)
     floor = 1e-6 * n / len(counts)
     row = counts.sum(2)[:, :, None] + floor                    # (R, K, 1)
     column = counts.sum(1)[:, None, :] + floor                 # (R, 1, C)

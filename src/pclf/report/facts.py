@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
+from pclf.evaluate import metrics
 from pclf.models.base import Floats
 
 if TYPE_CHECKING:
@@ -18,11 +19,11 @@ EMPTY = 0.001         # a cluster with less of the ratings than this is not wort
 SAMPLE = 100_000      # ratings of a domain that are predicted for a figure
 WORD = re.compile(r"[^\W\d_]{3,}")
 # Words so common in titles that they tell nothing, however uneven chance spreads them.
-STOP_WORDS = frozenset("""
-    about after again all and any are before book books but can das dem den der des did die does edition ein eine
-    film for from had has have her his how into its les los movie not novel one our out over part series she story
-    the their them they this trilogy und une vol volume was were what when where who why will with you your
-""".split())
+STOP_WORDS = frozenset(WORD.findall("""
+    about after again all and any are before book books but can das dem den der des did die does edition ein
+    eine film for from had has have her his how into its les los movie not novel one our out over part series
+    she story the their them they this trilogy und une vol volume was were what when where who why will with
+    you your"""))
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,16 @@ class Checked:
     prediction: Floats             # (n,)    own scale
     levels: NDArray[np.uint8]      # (n,)
     proba: Floats                  # (n, R)
+
+    @property
+    def error(self) -> float:
+        """Mean absolute error."""
+        return metrics.mae(self.truth, self.prediction)
+
+    @property
+    def miscalibration(self) -> float:
+        """Mean distance between claimed probabilities and how often they come true."""
+        return metrics.ece(self.proba, self.levels)
 
 
 def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checked:
@@ -58,7 +69,8 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
     prediction, proba = np.empty(0), np.empty((0, model.data_.n_levels))
     if len(chosen):
         prediction = model.predict_codes(domain, users, items)
-        proba = model._distribution(domain, model._known_users(domain, users), model._known_items(domain, items))
+        proba = model._distribution(domain, model._known_users(domain, users),
+                                    model._known_items(domain, items))
     return Checked(domain, test is not None, len(known), truth, prediction, levels, proba)
 
 
@@ -111,6 +123,19 @@ def above_own_mean(matrix: Floats, item_shares: Floats) -> Floats:
     return matrix - (matrix @ item_shares / max(item_shares.sum(), 1e-12))[:, None]
 
 
+def effects(matrix: Floats, users: Floats, items: Floats) -> tuple[float, float, float]:
+    """Of the differences in a rating matrix, the shares of who rates, of what is rated, and of their match.
+
+    The analysis of variance of its cells, each weighing by the shares of its clusters.
+    """
+    users, items = users / users.sum(), items / items.sum()
+    mean = users @ matrix @ items
+    by_user, by_item = matrix @ items - mean, users @ matrix - mean
+    match = matrix - mean - by_user[:, None] - by_item
+    parts = np.array([users @ by_user**2, by_item**2 @ items, users @ match**2 @ items])
+    return tuple((parts / parts.sum()).tolist()) if parts.sum() > 1e-12 else (0.0, 0.0, 0.0)
+
+
 def seriation(matrix: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Orders of rows and columns that put like beside like, low first."""
     return _in_line(matrix), _in_line(matrix.T)
@@ -130,9 +155,9 @@ def _in_line(rows: Floats) -> NDArray[np.intp]:
 def distinctive_words(titles: Sequence[str], membership: Floats, n: int = 4) -> list[list[str]]:
     """The words that tell each cluster's titles from the others': n at most, the most telling first.
 
-    Each title counts by its membership, (V, C). Words are ranked by the log-odds between a cluster and the rest,
-    shrunk towards the words of all titles, over its standard error (Monroe, Colaresi & Quinn 2008, "Fightin'
-    Words"); only those beyond 2 standard errors and in more than one title of the cluster are shown.
+    Each title counts by its membership, (V, C). Words are ranked by the log-odds between a cluster and the
+    rest, shrunk towards the words of all titles, over its standard error (Monroe, Colaresi & Quinn 2008,
+    "Fightin' Words"). Words within 2 standard errors, or in a single title of the cluster, are left out.
     """
     from scipy.sparse import csr_array
 
@@ -154,7 +179,7 @@ def distinctive_words(titles: Sequence[str], membership: Floats, n: int = 4) -> 
     inside = occurs @ np.asarray(membership, np.float64)                        # (W, C) expected titles
     total = inside.sum(axis=1, keepdims=True)
     outside = np.maximum(total - inside, 0)
-    prior = total / total.mean()                                                # one a word, in the mean
+    prior = 0.05 * total                                                        # weak: as 5 % of all titles
     log_odds = _log_odds(inside + prior) - _log_odds(outside + prior)
     score = log_odds / np.sqrt(1 / (inside + prior) + 1 / (outside + prior))
     score[(score < 2) | (inside < 1.5)] = -np.inf
@@ -190,10 +215,13 @@ def contributions(model: "_Mixture", domain: str) -> dict[int, float]:
     users, items = model._known_users(domain, d.user[chosen]), model._known_items(domain, d.item[chosen])
     values, parts = model.data_.level_values(domain), {}
     for i, weight in model.weights_[domain].items():
-        parts[i] = weight * sum(np.einsum("nc,nc->n", p @ np.einsum("r,rkc->kc", values, member.tables[i]), q[i])
-                                for member, p, q in zip(model.members_, users, items, strict=True))
+        parts[i] = np.zeros(len(chosen))
+        for member, p, q in zip(model.members_, users, items, strict=True):
+            s = np.einsum("r,rkc->kc", values, member.tables[i])
+            parts[i] += weight * np.einsum("nc,nc->n", p @ s, q[i])
     whole = sum(parts.values())
     spread = whole.var()
     if spread <= 0:
         return dict(model.weights_[domain])
-    return {i: float(np.mean((part - part.mean()) * (whole - whole.mean())) / spread) for i, part in parts.items()}
+    whole -= whole.mean()
+    return {i: float(np.mean(part * whole) / spread) for i, part in parts.items()}

@@ -3,8 +3,8 @@
     ax = pclf.plots.fit_trace(model)
     ax.figure.savefig("fit.svg")
 
-Titles state what is to be seen. Colours can be told apart by the colour-blind: cividis for amounts, the palette
-of Okabe & Ito for domains. Nothing here touches pyplot or its global state.
+Titles state what is to be seen. Colours can be told apart by the colour-blind: viridis for amounts, the
+palette of Okabe & Ito for domains. Nothing here touches pyplot or its global state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
     from pclf.models.mixture import _Mixture
 
-__all__ = ["affinity", "calibration", "cluster_shares", "fit_trace", "learning_curve", "predicted_against_true",
-           "rating_matrix", "shares"]
+__all__ = ["affinity", "calibration", "cluster_shares", "fit_trace", "learning_curve",
+           "predicted_against_true", "rating_matrix", "shares"]
 
 DOMAIN_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 COMMON_COLOUR = "#8A919C"
+GRID = 0.15           # opacity
 WIDTH = 350 / 72      # inches: as wide as a phone when an inch is 72 pixels
 ANNOTATED = 1200      # cells that are annotated at most
 
@@ -50,10 +51,11 @@ def fit_trace(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
                 va="bottom", fontsize="small", transform=ax.get_xaxis_transform())
     ax.set_xlim(0.5, len(trace) + 0.5)
     ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.yaxis.get_major_locator().set_params(nbins=6)
     ax.yaxis.set_major_formatter(_thousands)
     ax.set_xlabel("iteration")
     ax.set_ylabel("log-likelihood, tempered by β")
-    ax.grid(axis="y", alpha=0.2)
+    ax.grid(axis="y", alpha=GRID)
     return _finished(ax, _how_it_ended(model), pad=20)   # the betas stand between title and axes
 
 
@@ -79,13 +81,14 @@ def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = N
     ax = _axes(ax, max(WIDTH, (60 + 20 * m) / 72), (52 + 17 * n) / 72)
     ax.grid(False)
     decimals = 0 if np.ptp(model.data_.domains[domain].scale.values) > 20 else 1
-    _heat_map(ax, matrix, [[f"{x:.{decimals}f}" for x in row] for row in matrix], "cividis",
+    _heat_map(ax, matrix, [[f"{x:.{decimals}f}" for x in row] for row in matrix], "viridis",
               *np.percentile(matrix, [2, 98]))
     ax.set_xticks(np.arange(m) + 0.5, [f"{c}\n{_percent(items[c], '')}" for c in columns], fontsize="x-small")
     ax.set_yticks(np.arange(n) + 0.5, [f"{k} · {_percent(users[k])}" for k in rows], fontsize="x-small")
     ax.set_xlabel(f"{_view_label(model, number)} cluster, with its % of the ratings")
     ax.set_ylabel("user cluster")
-    return _finished(ax, _where_tastes_differ(model, number, matrix, rows, columns, users[rows], items[columns]))
+    return _finished(ax, _where_tastes_differ(_view_label(model, number), matrix, rows, columns, users[rows],
+                                              items[columns]))
 
 
 def shares(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
@@ -134,7 +137,7 @@ def cluster_shares(model: "_Mixture", view: int | str | None = None, ax: "Axes |
     ax.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.3g}\u00a0%")
     ax.set_xlabel("share of the domain's ratings")
     ax.set_ylabel(f"{what} cluster")
-    ax.grid(axis="x", alpha=0.2)
+    ax.grid(axis="x", alpha=GRID)
     if len(by_domain) > 1:
         ax.legend(frameon=False, loc="lower right", fontsize="small", handletextpad=0.2)
     return _finished(ax, _how_even(by_domain, total, what))
@@ -146,30 +149,7 @@ def predicted_against_true(model: "_Mixture", domain: str, test: Ratings | None 
 
     On `test` ratings where given, else on the ratings that the model was fitted to.
     """
-    checked = facts.check(model, domain, test)
-    scale = np.array(model.data_.domains[domain].scale.values)
-    ax = _axes(ax, WIDTH, 3.3)
-    if not len(checked.truth):
-        return _finished(ax, f"{domain}: no ratings to predict")
-    ax.axline((scale[0], scale[0]), slope=1, color=COMMON_COLOUR, lw=1, ls=(0, (4, 3)), zorder=0)
-    colour = _colour(model, domain)
-    for value in np.unique(checked.truth):
-        low, quarter, middle, three_quarters, high = np.percentile(
-            checked.prediction[checked.truth == value], [10, 25, 50, 75, 90])
-        ax.plot([value, value], [low, high], color=colour, lw=1.6, solid_capstyle="round")
-        ax.plot([value, value], [quarter, three_quarters], color=colour, lw=6, solid_capstyle="butt", alpha=0.55)
-        ax.plot(value, middle, "o", color=colour, ms=6)
-    margin = 0.06 * max(float(np.ptp(scale)), 1.0)
-    ax.set_xlim(scale[0] - margin, scale[-1] + margin)
-    ax.set_ylim(scale[0] - margin, scale[-1] + margin)
-    if len(scale) <= 11:
-        ax.set_xticks(scale)
-    ax.set_xlabel("true rating")
-    ax.set_ylabel("predicted rating")
-    ax.grid(axis="y", alpha=0.2)
-    error = np.abs(checked.truth - checked.prediction).mean()
-    ground = "" if checked.held_out else " on the ratings it was fitted to"
-    return _finished(ax, f"{domain}: predictions miss by {error:.2f} in the mean{ground}")
+    return _predicted(model, facts.check(model, domain, test), ax)
 
 
 def calibration(model: "_Mixture", test: Ratings | None = None, ax: "Axes | None" = None) -> "Axes":
@@ -177,37 +157,65 @@ def calibration(model: "_Mixture", test: Ratings | None = None, ax: "Axes | None
 
     Claims are "the rating is at most t", as in `evaluate.metrics.ece`, in ten bins by claimed probability.
     """
-    from pclf.evaluate.metrics import ece
+    names = [name for name in model.data_.domains if test is None or name in test.domains]
+    return _calibration(model, [facts.check(model, name, test) for name in names], ax)
 
+
+def _predicted(model: "_Mixture", checked: facts.Checked, ax: "Axes | None" = None) -> "Axes":
+    ax = _axes(ax, WIDTH, 3.3)
+    if not len(checked.truth):
+        return _finished(ax, f"There are no ratings of {checked.domain} to predict")
+    scale, colour = model.data_.domains[checked.domain].scale.values, _colour(model, checked.domain)
+    ax.axline((scale[0], scale[0]), slope=1, color=COMMON_COLOUR, lw=1, ls=(0, (4, 3)), zorder=0)
+    for value in np.unique(checked.truth):
+        low, quarter, middle, three_quarters, high = np.percentile(
+            checked.prediction[checked.truth == value], [10, 25, 50, 75, 90])
+        ax.plot([value, value], [low, high], color=colour, lw=1.6, solid_capstyle="round")
+        ax.plot([value, value], [quarter, three_quarters], color=colour, lw=6, alpha=0.55,
+                solid_capstyle="butt")
+        ax.plot(value, middle, "o", color=colour, ms=6)
+    margin = 0.06 * max(scale[-1] - scale[0], 1.0)
+    ends = scale[0] - margin, scale[-1] + margin
+    ax.set(xlim=ends, ylim=ends, xlabel="true rating", ylabel="predicted rating")
+    if len(scale) <= 11:
+        ax.set_xticks(scale, [f"{value:g}" for value in scale])
+        ax.set_yticks(scale, [f"{value:g}" for value in scale])
+    ax.grid(axis="y", alpha=GRID)
+    ground = "" if checked.held_out else ", for the ratings it was fitted to"
+    error = f"{checked.error:.2f} on average"
+    return _finished(ax, f"In {checked.domain}, predictions are off by {error}{ground}")
+
+
+def _calibration(model: "_Mixture", checks: list[facts.Checked], ax: "Axes | None" = None) -> "Axes":
     ax = _axes(ax, WIDTH, 3.3)
     ax.axline((0, 0), slope=1, color=COMMON_COLOUR, lw=1, ls=(0, (4, 3)), zorder=0)
     errors = {}
-    for name, marker in zip(_tested(model, test), _markers(), strict=False):
-        checked = facts.check(model, name, test)
+    for checked, marker in zip(checks, _markers(), strict=False):
         if not len(checked.truth) or model.data_.n_levels < 2:
             continue
-        errors[name] = ece(checked.proba, checked.levels)
+        errors[checked.domain] = checked.miscalibration
         claimed = np.minimum(checked.proba.cumsum(axis=1)[:, :-1], 1.0)
-        came = checked.levels[:, None] <= np.arange(claimed.shape[1])
-        bins = np.minimum((claimed * 10).astype(int), 9)
-        n = np.bincount(bins.ravel(), minlength=10)
-        filled = n >= max(5, 0.001 * n.sum())
-        x = np.bincount(bins.ravel(), claimed.ravel(), 10)[filled] / n[filled]
-        y = np.bincount(bins.ravel(), came.ravel(), 10)[filled] / n[filled]
-        ax.plot(x, y, color=_colour(model, name), marker=marker, ms=4.5, lw=1.6, label=_short(name))
+        came = (checked.levels[:, None] <= np.arange(claimed.shape[1])).ravel()
+        bins = np.minimum((claimed * 10).astype(int), 9).ravel()
+        n = np.bincount(bins, minlength=10)
+        filled = n >= max(5, 0.001 * n.sum())   # a bin of a few claims is noise
+        x = np.bincount(bins, claimed.ravel(), 10)[filled] / n[filled]
+        y = np.bincount(bins, came, 10)[filled] / n[filled]
+        ax.plot(x, y, color=_colour(model, checked.domain), marker=marker, ms=4.5, lw=1.6,
+                label=_short(checked.domain))
     ticks = [0, 0.25, 0.5, 0.75, 1], ["0", "25 %", "50 %", "75 %", "100 %"]
     ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="claimed probability", ylabel="came true")
     ax.set_xticks(*ticks)
     ax.set_yticks(*ticks)
-    ax.grid(alpha=0.2)
-    if errors:
+    ax.grid(alpha=GRID)
+    if len(errors) > 1:
         ax.legend(frameon=False, loc="upper left", fontsize="small")
     return _finished(ax, _how_calibrated(errors))
 
 
 def learning_curve(curves: Mapping[str, Sequence[tuple[float, float, float, float]]],
                    ax: "Axes | None" = None) -> "Axes":
-    """Errors by the number of target users: for each model (users, error, low, high), low to high its interval."""
+    """Errors by the number of target users: for each model (users, error, low, high), an interval."""
     ax = _axes(ax, WIDTH, 3.0)
     for (name, points), colour, marker in zip(curves.items(), DOMAIN_COLOURS * len(curves), _markers(),
                                               strict=False):
@@ -220,7 +228,7 @@ def learning_curve(curves: Mapping[str, Sequence[tuple[float, float, float, floa
     ax.xaxis.minorticks_off()
     ax.set_xlabel("users of the target domain")
     ax.set_ylabel("error")
-    ax.grid(axis="y", alpha=0.2)
+    ax.grid(axis="y", alpha=GRID)
     ax.legend(frameon=False, fontsize="small")
     last = {name: max(points)[1] for name, points in curves.items()}
     first = {name: min(points)[1] for name, points in curves.items()}
@@ -231,7 +239,7 @@ def learning_curve(curves: Mapping[str, Sequence[tuple[float, float, float, floa
 
 
 def affinity(gains: Mapping[str, Mapping[str, float]], ax: "Axes | None" = None) -> "Axes":
-    """How much each domain's error falls by pooling with each other one: gains[target][source], 0.02 for 2 %."""
+    """How much each domain's error falls by pooling with another: gains[target][source], 0.02 for 2 %."""
     targets = list(gains)
     named = {source for row in gains.values() for source in row}
     sources = [t for t in targets if t in named] + sorted(named - set(targets))
@@ -246,8 +254,8 @@ def affinity(gains: Mapping[str, Mapping[str, float]], ax: "Axes | None" = None)
     ax.set_xlabel("pooled with")
     ax.set_ylabel("error of")
     t, s = np.unravel_index(np.nanargmax(matrix), matrix.shape)
-    return _finished(ax, f"{targets[t]} gains most, from {sources[s]}: its error falls by {100 * matrix[t, s]:.1f} %"
-                     if matrix[t, s] > 0 else "No domain gains from another")
+    gain = f"{targets[t]} gains most, from {sources[s]}: its error falls by {100 * matrix[t, s]:.1f} %"
+    return _finished(ax, gain if matrix[t, s] > 0 else "No domain gains from another")
 
 
 def _axes(ax: "Axes | None", width: float, height: float) -> "Axes":
@@ -269,7 +277,8 @@ def _finished(ax: "Axes", title: str, pad: float = 6.0) -> "Axes":
     return ax
 
 
-def _heat_map(ax: "Axes", matrix: Floats, text: list[list[str]], colours: str, low: float, high: float) -> None:
+def _heat_map(ax: "Axes", matrix: Floats, text: list[list[str]], colours: str, low: float,
+              high: float) -> None:
     from matplotlib import colormaps
     from matplotlib.colors import Normalize, to_hex
 
@@ -308,7 +317,8 @@ def _percent(share: float, sign: str = "\u00a0%") -> str:
 
 
 def _thousands(x: float, _: Any = None) -> str:
-    return f"{x / 1e6:,.6g} M" if abs(x) >= 1e7 else f"{x:,.0f}" if abs(x) >= 10 else f"{x:g}"
+    text = f"{x / 1e6:,.6g} M" if abs(x) >= 1e7 else f"{x:,.0f}" if abs(x) >= 10 else f"{x:g}"
+    return text.replace("-", "−")
 
 
 def _short(name: str) -> str:
@@ -336,38 +346,32 @@ def _user_share_of(model: "_Mixture", names: list[str]) -> Floats:
     return facts.pooled(model, {n: shares[n] for n in names} if model.layout_.separate_users else shares)
 
 
-def _tested(model: "_Mixture", test: Ratings | None) -> list[str]:
-    return [name for name in model.data_.domains if test is None or name in test.domains]
-
-
 def _how_it_ended(model: "_Mixture") -> str:
     steps = model.trace_
-    gain = steps[-1].objective - steps[-2].objective if len(steps) > 1 and steps[-1].beta == steps[-2].beta else np.inf
-    rate = gain / max(abs(steps[-1].objective), 1e-300)
+    n = f"{len(steps)} iteration{'s' * (len(steps) != 1)}"
+    if len(steps) < 2 or steps[-1].beta != steps[-2].beta:
+        return f"The fit ended after {n}"
+    rate = (steps[-1].objective - steps[-2].objective) / max(abs(steps[-1].objective), 1e-300)
     if rate <= model.tol:
-        return f"The fit settled after {len(steps)} iterations"
-    if len(steps) >= model.max_iter and np.isfinite(rate):
-        return f"The fit ended at its limit of {len(steps)} iterations, the last of which gained {100 * rate:.2g} %"
-    return f"The fit ended after {len(steps)} iteration{'s' * (len(steps) > 1)}"
+        return f"The fit settled after {n}"
+    return f"The fit ended after {n}, the last of which gained {100 * rate:.2g}\u00a0%"
 
 
-def _where_tastes_differ(model: "_Mixture", view: int, matrix: Floats, rows: Any, columns: Any, users: Floats,
+def _where_tastes_differ(label: str, matrix: Floats, rows: Any, columns: Any, users: Floats,
                          items: Floats) -> str:
     """The item cluster on which user clusters disagree most, each measured from its own mean."""
-    label = _view_label(model, view)
     above = facts.above_own_mean(matrix, items)
     j = int((users @ np.square(above - users @ above / users.sum())).argmax())
     high, low = int(above[:, j].argmax()), int(above[:, j].argmin())
-    if len(rows) < 2 or above[high, j] - above[low, j] < 0.05:
-        return f"All users rate the {label} clusters alike"
-    return (f"Tastes differ most on {label} cluster {columns[j]}: user cluster {rows[high]} rates it "
-            f"{_against_mean(above[high, j])}, user cluster {rows[low]} {_against_mean(above[low, j])}")
+    if above[high, j] - above[low, j] < 0.05:
+        return f"All user clusters rank the {label} clusters alike"
+    most, least = _signed(above[high, j]), _signed(above[low, j])
+    return (f"Tastes differ most on {label} cluster {columns[j]}: against its own mean, user cluster "
+            f"{rows[high]} rates it {most}, user cluster {rows[low]} {least}")
 
 
-def _against_mean(difference: float) -> str:
-    if abs(difference) < 0.05:
-        return "at its mean"
-    return f"{abs(difference):.1f} {'above' if difference > 0 else 'below'} its mean"
+def _signed(x: float) -> str:
+    return f"{x:+.1f}".replace("-", "−") if abs(x) >= 0.05 else "0.0"
 
 
 def _who_carries(model: "_Mixture") -> str:
@@ -392,13 +396,13 @@ def _how_even(by_domain: dict[str, Floats], total: Floats, what: str) -> str:
     names, values = list(by_domain), np.stack(list(by_domain.values()))
     c = int(np.ptp(values, axis=0).argmax())
     high, low = int(values[:, c].argmax()), int(values[:, c].argmin())
-    return (f"{what[0].upper()}{what[1:]} cluster {c} sets the domains apart most: {_percent(values[high, c])} of "
-            f"{names[high]}, {_percent(values[low, c])} of {names[low]}")
+    return (f"{what[0].upper()}{what[1:]} cluster {c} sets the domains apart most: it has "
+            f"{_percent(values[high, c])} of {names[high]}, {_percent(values[low, c])} of {names[low]}")
 
 
 def _how_calibrated(errors: Mapping[str, float]) -> str:
     if not errors:
-        return "No ratings to check probabilities with"
+        return "There are no ratings to check probabilities with"
     worst = max(errors, key=errors.__getitem__)
-    where = f", most in {worst}" if len(errors) > 1 else ""
+    where = f" in {worst}, less elsewhere" if len(errors) > 1 else ""
     return f"Claimed probabilities are off by {100 * errors[worst]:.1f} points{where}"

@@ -1,0 +1,246 @@
+"""The E-step on the cores of the CPU, without the posterior: `kernels.expect` has the sums.
+
+The ratings of a domain lie in the order in which a sweep reads them, 4 bytes each, and all views read these
+same ones. A sweep is cut into *parts* with counts of their own, which are added up in order. The cut depends on
+the data alone, so any number of threads gives the same bits.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from math import log, log2
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.em.state import IntArray, Params, Problem, Stats
+
+X = TypeVar("X")
+Y = TypeVar("Y")
+Floats = NDArray[np.floating[Any]]
+Rows = slice | IntArray
+Span = tuple[int, int]
+
+SMALL = 50_000   # ratings below which threads cost more than they give
+DENSE = 16       # ratings of an average item that make another part worth its counts
+PARTS = 16       # the most threads that can work on a sweep
+
+
+@dataclass(frozen=True)
+class Index:
+    """The ratings of a domain: by blocks of users, in a block by level, within a level by user.
+
+    The ratings of one level by one user are a *row*.
+    """
+
+    groups: NDArray[np.int64]    # (blocks * R + 1,)  where the rows of a block and level start
+    row_ptr: NDArray[np.int64]   # (rows + 1,)        where the ratings of a row start
+    member: NDArray[np.uint8]    # (rows,)            which user of the block
+    item: IntArray               # (ratings + SPARE,)
+    parts: tuple[Span, ...]      # ranges of blocks
+
+
+@dataclass(frozen=True)
+class Placed:
+    problem: Problem
+    indices: dict[int, Index]                 # of the domains that some view has
+    item_rows: tuple[tuple[Rows, ...], ...]   # as in Problem, but ranges are slices
+    scratch: Floats                           # for the counts of a sweep's parts
+
+
+class CpuEngine:
+    """numba on `n_threads` cores, all by default, in "float32" or "float64". Tables are float64 in both."""
+
+    name = "cpu"
+
+    def __init__(self, dtype: str = "float32", n_threads: int | None = None) -> None:
+        if dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype must be 'float32' or 'float64'; got {dtype!r}.")
+        if n_threads is not None and n_threads < 1:
+            raise ValueError(f"n_threads must be at least 1; got {n_threads}. Leave it out to use all cores.")
+        found = cores()
+        if n_threads is not None and n_threads > found:
+            warnings.warn(f"n_threads={n_threads} is more than the {found} cores here; using {found}.",
+                          UserWarning, stacklevel=2)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.n_threads = min(n_threads or found, found)
+
+    def place(self, problem: Problem) -> Placed:
+        views = problem.layout.views
+        n_items = {z: len(rows) for view, parts in zip(views, problem.item_rows, strict=True)
+                   for z, rows in zip(view.domains, parts, strict=True)}
+        indices = {z: self._index(problem, z, n) for z, n in n_items.items()}
+        sizes = [(len(indices[z].parts) + 1) * n_items[z] * width(view.n_clusters)
+                 for view in views for z in view.domains]
+        item_rows = tuple(tuple(map(_as_slice, parts)) for parts in problem.item_rows)
+        return Placed(problem, indices, item_rows, _aligned((max(sizes, default=0),), self.dtype))
+
+    def estep(self, data: Placed, params: Params, beta: float) -> Stats:
+        """Expected counts under the tempered posterior, which is summed over the ratings but never formed:
+
+            posterior(k, c) = a[u, k] g[r, k, c] b[v, c] / d        d = <a[u] @ g[r], b[v]>
+
+        with a = users**beta, b = items**beta, g = table**beta.
+        """
+        problem = data.problem
+        a = self._power(np.ascontiguousarray(params.users, self.dtype), beta)
+        users, items, tables, objective = np.zeros_like(a), [], [], 0.0
+        for i, view in enumerate(problem.layout.views):
+            # d is about (users * items) ** -beta. A power of two, exact, brings it near 1: no underflow.
+            exponent = round(beta * log2(max(1, problem.n_users * problem.n_items[i])))
+            g = (np.asarray(params.tables[i]) ** beta * 2.0**exponent).astype(self.dtype)      # (R, K, C)
+            source, target = params.items[i], np.zeros(params.items[i].shape, self.dtype)
+            table = np.zeros(g.shape)
+            for z, rows in zip(view.domains, data.item_rows[i], strict=True):
+                if n := len(problem.level[z]):
+                    part, logs = self._sweep(data, z, rows, a, source, g, beta, view.weight, users, target)
+                    table += part
+                    objective += view.weight * (logs - n * exponent * log(2.0)) / beta
+            items.append(target)
+            tables.append(view.weight * g * table)
+        return Stats(users, tuple(items), tuple(tables), objective)
+
+    def put(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Memberships in the engine's precision; tables, which have three axes, in float64."""
+        return np.ascontiguousarray(array, np.float64 if array.ndim == 3 else self.dtype)
+
+    def get(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
+
+    def _sweep(self, data: Placed, z: int, rows: Rows, a: Floats, items: Floats, g: Floats, beta: float,
+               weight: float, users: Floats, out: Floats) -> tuple[NDArray[np.float64], float]:
+        """A domain in a view: adds to the counts `users`, `out`; returns the table's, over g, and sum log d."""
+        from pclf.engines.kernels import expect
+
+        index, user_rows, scale = data.indices[z], data.problem.user_rows[z], self.dtype.type(weight)
+        n_parts, n_columns = len(index.parts), g.shape[2]
+        n_items = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        lanes = (0,) * width(n_columns)
+        *t, b = data.scratch[:(n_parts + 1) * n_items * len(lanes)].reshape(n_parts + 1, n_items, len(lanes))
+        padded, eights = self._lay_out(g)
+        tables = np.zeros((n_parts, *padded.shape))
+
+        def prepare(span: Span) -> None:
+            part = b[slice(*span)]
+            part[:, :n_columns] = items[_part(rows, span)]
+            part[:, n_columns:] = 0
+            if beta != 1:
+                np.power(part, beta, out=part)
+
+        def expect_part(p: int) -> float:
+            return expect(index.groups, index.row_ptr, index.member, index.item, *index.parts[p],
+                          user_rows, a, b, padded, eights, users, t[p], tables[p], scale, lanes)
+
+        def collect(span: Span) -> None:
+            total = sum(part[slice(*span)] for part in t) * b[slice(*span)]
+            out[_part(rows, span)] += scale * total[:, :n_columns]
+
+        spans = _spans(n_items, n_parts)
+        self._map(prepare, spans)
+        logs = self._map(expect_part, range(n_parts))
+        self._map(collect, spans)
+        return tables.sum(axis=0)[:, :n_columns].reshape(g.shape), sum(logs)
+
+    def _lay_out(self, g: Floats) -> tuple[Floats, Floats]:
+        """Tables as `expect` reads them: (R * K, W), zeros behind the C columns; (R * ceil(K / 8) * C, 8)."""
+        n_levels, n_clusters, n_columns = g.shape
+        padded = _aligned((n_levels * n_clusters, width(n_columns)), self.dtype)
+        padded[:, :n_columns], padded[:, n_columns:] = g.reshape(-1, n_columns), 0
+        eights = np.zeros((n_levels, -(-n_clusters // 8), 8, n_columns), self.dtype)
+        eights.reshape(n_levels, -1, n_columns)[:, :n_clusters] = g
+        return padded, np.ascontiguousarray(eights.swapaxes(2, 3)).reshape(-1, 8)
+
+    def _index(self, problem: Problem, z: int, n_items: int) -> Index:
+        """A counting sort, in which each thread arranges the ratings of its own users."""
+        from pclf.engines.kernels import BLOCK, SPARE, arrange, count
+
+        user, item, level, n_levels = problem.user[z], problem.item[z], problem.level[z], problem.n_levels
+        n_blocks = -(-len(problem.user_rows[z]) // BLOCK)
+        shares = _spans(n_blocks, self.n_threads if len(user) >= SMALL else 1)
+        place = np.zeros(n_blocks * n_levels * BLOCK, np.int64)   # how long a row is; then, where it goes
+        self._map(lambda share: count(user, level, n_levels, share, place), shares)
+        rows = np.flatnonzero(place)
+        groups = _from_zero(np.count_nonzero(place.reshape(-1, BLOCK), axis=1))
+        row_ptr = _from_zero(place[rows])
+        place[rows] = row_ptr[:-1]
+        arranged = np.zeros(len(item) + SPARE, np.int32)
+        self._map(lambda share: arrange(user, item, level, n_levels, share, place, arranged), shares)
+        goals = np.linspace(0, len(user), _n_parts(len(user), n_items) + 1)
+        cuts = [0, *np.searchsorted(row_ptr[groups[::n_levels]], goals[1:-1]).tolist(), n_blocks]
+        parts = tuple((first, last) for first, last in pairwise(cuts) if first < last)
+        return Index(groups, row_ptr, (rows % BLOCK).astype(np.uint8), arranged, parts)
+
+    def _power(self, x: Floats, beta: float) -> Floats:
+        if beta == 1:
+            return x
+        out = np.empty_like(x)
+        spans = _spans(len(x), PARTS if x.size >= SMALL else 1)
+        self._map(lambda span: np.power(x[slice(*span)], beta, out=out[slice(*span)]), spans)
+        return out
+
+    def _map(self, function: Callable[[X], Y], tasks: Sequence[X]) -> list[Y]:
+        if len(tasks) < 2 or self.n_threads == 1:
+            return [function(task) for task in tasks]
+        futures = [self._pool.submit(function, task) for task in tasks]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:                       # Ctrl-C too: nobody writes to the arrays after it
+            for future in futures:
+                future.cancel()
+            wait(futures)
+            raise
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.n_threads, thread_name_prefix="pclf")
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def width(n_clusters: int) -> int:
+    """Item clusters as whole vectors: 8, or a multiple of 16, which in float32 is a cache line."""
+    return 8 if n_clusters <= 8 else -(-n_clusters // 16) * 16
+
+
+def _n_parts(n_ratings: int, n_items: int) -> int:
+    """A power of two, 1 to PARTS: two parts cost little, more of them need many ratings an item."""
+    if n_ratings < SMALL:
+        return 1
+    return 1 << min(PARTS, max(2, n_ratings // (DENSE * n_items))).bit_length() - 1
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Floats:
+    """An uninitialised array that starts on a cache line, so that no row of 64 bytes lies on two."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start:start + size].view(dtype).reshape(shape)
+
+
+def _spans(n: int, n_spans: int) -> list[Span]:
+    """0..n in about equal pieces."""
+    return [(i, j) for i, j in pairwise(np.linspace(0, n, n_spans + 1).astype(int).tolist()) if i < j]
+
+
+def _as_slice(rows: IntArray) -> Rows:
+    start = int(rows[0]) if len(rows) else 0
+    range_ = np.arange(start, start + len(rows))
+    return slice(start, start + len(rows)) if np.array_equal(rows, range_) else rows
+
+
+def _part(rows: Rows, span: Span) -> Rows:
+    if isinstance(rows, slice):
+        return slice(rows.start + span[0], rows.start + span[1])
+    return rows[slice(*span)]
+
+
+def _from_zero(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)])

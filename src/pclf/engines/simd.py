@@ -1,0 +1,243 @@
+"""Words for SIMD vectors, which numba has none for: each writes LLVM instructions into a compiled function.
+
+They work for any number of lanes on any processor. The compiler knows that number because it is the *length* of
+a tuple, `lanes`. Rows of arrays go through four at a time: a *tile* is four vectors, `w` a vector of four
+weights. Nothing is checked. After a change here, touch kernels.py: numba's cache on disk watches that file alone.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import reduce
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, register_model
+
+REAL, WHOLE, INDEX = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
+ELEMENTS = {types.float32: ir.FloatType(), types.float64: REAL, types.int64: WHOLE}
+
+
+class Vector(types.Type):                                                              # type: ignore[misc]
+    def __init__(self, dtype: Any, n: int) -> None:
+        self.dtype, self.n = dtype, n
+        super().__init__(name=f"Vector({dtype}, {n})")
+
+
+@register_model(Vector)
+class _VectorModel(models.PrimitiveModel):                                             # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Vector) -> None:
+        super().__init__(manager, kind, ir.VectorType(ELEMENTS[kind.dtype], kind.n))
+
+
+PRODUCT = types.Tuple((Vector(types.float64, 4), Vector(types.int64, 4)))   # mantissas, exponents
+
+
+class Memory(NamedTuple):
+    """An array as LLVM sees it."""
+
+    dtype: Any
+    data: Any          # the address of the first number
+    columns: Any       # how many numbers a row has
+
+
+class Writer:
+    """Instructions that several words share."""
+
+    def __init__(self, context: Any, builder: Any) -> None:
+        self.context, self.b = context, builder
+
+    def open(self, kind: Any, value: Any) -> Any:
+        """An argument in a handy form: Memory, the number of lanes, a list of vectors, or as it is."""
+        if isinstance(kind, types.Array):
+            box = self.context.make_array(kind)(self.context, self.b, value)
+            return Memory(kind.dtype, box.data, self.b.extract_value(box.shape, kind.ndim - 1))
+        if isinstance(kind, types.BaseTuple):
+            lanes = isinstance(kind[0], types.Integer)
+            return len(kind) if lanes else cgutils.unpack_tuple(self.b, value)
+        return value
+
+    def address(self, memory: Memory, row: Any, n: int) -> Any:
+        return self.b.gep(memory.data, [self.b.mul(row, WHOLE(n))])
+
+    def load(self, memory: Memory, row: Any, n: int) -> Any:
+        pointer = ir.VectorType(ELEMENTS[memory.dtype], n).as_pointer()
+        return self.b.load(self.b.bitcast(self.address(memory, row, n), pointer), align=4)
+
+    def store(self, memory: Memory, row: Any, x: Any) -> None:
+        address = self.address(memory, row, x.type.count)
+        self.b.store(x, self.b.bitcast(address, x.type.as_pointer()), align=4)
+
+    def four(self, index: Memory, j: Any, offset: Any = WHOLE(0)) -> list[Any]:
+        """offset + index[j], ..., offset + index[j + 3]"""
+        widen = self.b.sext if index.dtype.signed else self.b.zext
+        loads = [self.b.load(self.b.gep(index.data, [self.b.add(j, WHOLE(i))])) for i in range(4)]
+        return [self.b.add(offset, widen(x, WHOLE)) for x in loads]
+
+    def fma(self, x: Any, w: Any, lane: int, y: Any) -> Any:
+        """w[lane] * x + y"""
+        product = self.b.fmul(x, self.pick(w, [lane] * x.type.count), flags=("contract",))
+        return self.b.fadd(product, y, flags=("contract",))
+
+    def pick(self, x: Any, lanes: list[int], y: Any = None) -> Any:
+        """Some lanes of x, and of y (or zeros) behind it."""
+        mask = ir.Constant(ir.VectorType(INDEX, len(lanes)), lanes)
+        return self.b.shuffle_vector(x, splat(x.type, 0) if y is None else y, mask)
+
+
+def splat(kind: Any, value: float) -> Any:
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def emitted(result: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """A word for kernels: `result` gives its type from the types of the arguments, the function its code."""
+    def decorate(write: Callable[..., Any]) -> Any:
+        def define(_: Any, *kinds: Any) -> Any:
+            kind = result(*kinds)
+
+            def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+                writer = Writer(context, builder)
+                out = write(writer, *map(writer.open, kinds, values))
+                if out is None:
+                    return context.get_dummy_value()
+                return context.make_tuple(builder, kind, out) if isinstance(out, list) else out
+            return kind(*kinds), code
+        define.__signature__ = inspect.signature(write)      # type: ignore[attr-defined]
+        return intrinsic(define)
+    return decorate
+
+
+def _row(array: Any, *rest: Any) -> Any:
+    return Vector(array.dtype, rest[-1].count)
+
+
+def _tile(array: Any, *rest: Any) -> Any:
+    return types.UniTuple(_row(array, *rest), 4)
+
+
+def _none(*kinds: Any) -> Any:
+    return types.void
+
+
+@emitted(_row)
+def zeros(e: Writer, array: Memory, lanes: int) -> Any:
+    return splat(ir.VectorType(ELEMENTS[array.dtype], lanes), 0)
+
+
+@emitted(_row)
+def load(e: Writer, array: Memory, row: Any, lanes: int) -> Any:
+    return e.load(array, row, lanes)
+
+
+@emitted(_none)
+def store(e: Writer, array: Memory, row: Any, x: Any) -> None:
+    e.store(array, row, x)
+
+
+@emitted(_tile)
+def gather(e: Writer, array: Memory, index: Memory, j: Any, offset: Any, lanes: int) -> Any:
+    """The rows offset + index[j], ..., offset + index[j + 3], as a tile."""
+    return [e.load(array, row, lanes) for row in e.four(index, j, offset)]
+
+
+@emitted(_none)
+def scatter(e: Writer, array: Memory, index: Memory, j: Any, offset: Any, tile: list[Any]) -> None:
+    """A tile to the rows that `gather` reads."""
+    for row, x in zip(e.four(index, j, offset), tile, strict=True):
+        e.store(array, row, x)
+
+
+@emitted(_none)
+def scatter_add(e: Writer, array: Memory, index: Memory, j: Any, x: Any, w: Any) -> None:
+    """array[index[j + i]] += w[i] * x, one after the other: an index may come twice."""
+    for lane, row in enumerate(e.four(index, j)):
+        e.store(array, row, e.fma(x, w, lane, e.load(array, row, x.type.count)))
+
+
+@emitted(_none)
+def prefetch(e: Writer, array: Memory, index: Memory, j: Any, lanes: int) -> None:
+    """Ask for the rows index[j], ..., index[j + 3] ahead of their use."""
+    byte = ir.IntType(8).as_pointer()
+    fetch = e.b.module.declare_intrinsic(
+        "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), [byte, INDEX, INDEX, INDEX]))
+    for row in e.four(index, j):
+        for line in range(0, lanes, 512 // array.dtype.bitwidth):
+            address = e.b.gep(e.address(array, row, lanes), [WHOLE(line)])
+            e.b.call(fetch, [e.b.bitcast(address, byte), INDEX(0), INDEX(3), INDEX(1)])
+
+
+@emitted(lambda array, *rest: Vector(array.dtype, 4))
+def column(e: Writer, array: Memory, index: Memory, j: Any, k: Any) -> Any:
+    """array[index[j + i], k] for i = 0, ..., 3, as weights."""
+    out = splat(ir.VectorType(ELEMENTS[array.dtype], 4), 0)
+    for lane, row in enumerate(e.four(index, j)):
+        number = e.b.load(e.b.gep(array.data, [e.b.add(e.b.mul(row, array.columns), k)]))
+        out = e.b.insert_element(out, number, INDEX(lane))
+    return out
+
+
+@emitted(lambda x, w, tile: tile)
+def spread(e: Writer, x: Any, w: Any, tile: list[Any]) -> Any:
+    """tile[i] + w[i] * x, a tile."""
+    return [e.fma(x, w, i, y) for i, y in enumerate(tile)]
+
+
+@emitted(lambda tile, w, total: total)
+def blend(e: Writer, tile: list[Any], w: Any, total: Any) -> Any:
+    """total + w[0] * tile[0] + ... + w[3] * tile[3], a vector."""
+    for i, x in enumerate(tile):
+        total = e.fma(x, w, i, total)
+    return total
+
+
+@emitted(lambda x, tile: Vector(x.dtype, 4))
+def dots(e: Writer, x: Any, tile: list[Any]) -> Any:
+    """The inner products of x with the vectors of a tile."""
+    parts, n = [e.b.fmul(x, y) for y in tile], x.type.count
+    while n > 4:                                        # the upper half onto the lower one
+        half = (n + 7) // 8 * 4
+        upper = [min(i, n) for i in range(half, 2 * half)]
+        parts = [e.b.fadd(e.pick(p, list(range(half))), e.pick(p, upper)) for p in parts]
+        n = half
+    while len(parts) > 1:                               # neighbours of two vectors into one
+        parts = [e.b.fadd(e.pick(y, [0, 2, 4, 6], z), e.pick(y, [1, 3, 5, 7], z))
+                 for y, z in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+@emitted(lambda d, n: types.UniTuple(d, 2))
+def weigh(e: Writer, d: Any, n: Any) -> Any:
+    """(1 / d, d) for the first n of four, (0, 1) for the rest. A d next to zero counts nothing: (0, tiny)."""
+    whole, one = ir.VectorType(WHOLE, 4), splat(d.type, 1)
+    tiny = splat(d.type, 1e-200 if d.type.element == REAL else 1e-30)
+    count = e.pick(e.b.insert_element(splat(whole, 0), n, INDEX(0)), [0] * 4)
+    inside = e.b.icmp_signed("<", ir.Constant(whole, [0, 1, 2, 3]), count)
+    enough = e.b.fcmp_ordered(">", d, tiny)
+    d = e.b.select(inside, e.b.select(enough, d, tiny), one)
+    return [e.b.select(e.b.and_(inside, enough), e.b.fdiv(one, d), splat(d.type, 0)), d]
+
+
+@emitted(lambda: PRODUCT)
+def empty_product(e: Writer) -> Any:
+    """1, four times, as mantissas and exponents: then a sum of many logarithms takes one."""
+    return [splat(ir.VectorType(REAL, 4), 1), splat(ir.VectorType(WHOLE, 4), 0)]
+
+
+@emitted(lambda product, d: product)
+def multiply(e: Writer, product: list[Any], d: Any) -> Any:
+    """product * d, lane by lane."""
+    mantissa, exponent = product
+    wide = d if d.type == mantissa.type else e.b.fpext(d, mantissa.type)
+    bits = e.b.bitcast(e.b.fmul(mantissa, wide), exponent.type)
+    shift, bias, fraction = (splat(bits.type, x) for x in (52, 1023, (1 << 52) - 1))
+    exponent = e.b.add(exponent, e.b.sub(e.b.lshr(bits, shift), bias))
+    bits = e.b.or_(e.b.and_(bits, fraction), e.b.shl(bias, shift))
+    return [e.b.bitcast(bits, mantissa.type), exponent]
+
+
+@emitted(lambda product: types.Tuple((types.float64, types.int64)))
+def total_product(e: Writer, product: list[Any]) -> Any:
+    """The four products as one mantissa and one exponent."""
+    mantissas, exponents = ([e.b.extract_element(x, INDEX(i)) for i in range(4)] for x in product)
+    return [reduce(e.b.fmul, mantissas), reduce(e.b.add, exponents)]

@@ -1,0 +1,220 @@
+"""Splits: every rating in its place, the same place for the same seed."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pclf.data import Ratings, Split, given_n, hold_out, user_folds
+from pclf.data.splits import LEFT_OUT, TEST, TRAIN
+from pclf.errors import DataError, UnknownNameError
+
+odd_inputs = settings(deadline=None, max_examples=60, derandomize=os.environ.get("TEST_SEED") != "any")
+
+
+def some_data(n_users=50, n_items=40, density=0.3, domains=("films", "books"), seed=0):
+    rng, arrays = np.random.default_rng(seed), {}
+    for name in domains:
+        user, item = np.nonzero(rng.random((n_users, n_items)) < density)
+        order = rng.permutation(len(user))
+        arrays[name] = user[order], item[order], rng.integers(1, 6, len(user))
+    return Ratings.from_arrays(arrays, scale=(1, 5))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return some_data()
+
+
+def counts(ratings, name):
+    return np.bincount(ratings[name].user, minlength=ratings[name].n_users)
+
+
+def rows(split, name, part):
+    return set(np.flatnonzero(split.parts[name] == part).tolist())
+
+
+def test_training_users_are_whole_and_test_users_keep_n(data):
+    split = given_n(data, 5, n_train_users=30, n_test_users=15)
+    for name in data.domains:
+        total, train, test = counts(data, name), counts(split.train, name), counts(split.test, name)
+        assert (train[:30] == total[:30]).all()
+        assert not train[30:35].any()
+        assert (train[35:] == 5).all()
+        assert not test[:35].any()
+        assert (test[35:] == total[35:] - 5).all()
+
+
+def test_parts_hold_the_ratings_they_say(data):
+    split = given_n(data, 5)
+    for name, part in split.parts.items():
+        for ratings, which in ((split.train, TRAIN), (split.test, TEST)):
+            assert (ratings[name].user == data[name].user[part == which]).all()
+            assert (ratings[name].item == data[name].item[part == which]).all()
+            assert (ratings[name].value == data[name].value[part == which]).all()
+            assert ratings[name].users is data[name].users
+
+
+def test_without_numbers_sixty_percent_train(data):
+    split = given_n(data, 5)
+    test_users = np.flatnonzero(counts(split.test, "films"))
+    assert test_users.tolist() == list(range(30, 50))
+
+
+@pytest.mark.parametrize(("asked", "n_train", "n_test"), [
+    ({"n_train_users": 0.5}, 25, 25), ({"n_test_users": 0.2}, 40, 10), ({"n_train_users": 10}, 10, 40),
+    ({"n_train_users": 0.5, "n_test_users": 10}, 25, 10), ({"n_train_users": 0, "n_test_users": 1.0}, 0, 50),
+])
+def test_users_are_counted_or_given_as_a_share(data, asked, n_train, n_test):
+    split = given_n(data, 3, **asked)
+    total, train = counts(data, "books"), counts(split.train, "books")
+    assert (train[:n_train] == total[:n_train]).all()
+    assert (train[n_train:50 - n_test] == 0).all()
+    assert (train[50 - n_test:] == 3).all()
+
+
+def test_a_test_user_with_n_ratings_or_fewer_is_not_tested():
+    data = Ratings.from_arrays({"d": ([*"abbccc"], [1, 1, 2, 1, 2, 3], [1, 2, 3, 4, 5, 1])})
+    split = given_n(data, 2, n_train_users=0, n_test_users=3)
+    assert counts(split.train, "d").tolist() == [1, 2, 2]
+    assert counts(split.test, "d").tolist() == [0, 0, 1]
+
+
+def test_given_none_leaves_test_users_cold(data):
+    split = given_n(data, 0, n_train_users=30)
+    assert not counts(split.train, "films")[30:].any()
+
+
+def test_what_is_kept_at_5_is_kept_at_10(data):
+    assert rows(given_n(data, 10, seed=3), "films", TEST) < rows(given_n(data, 5, seed=3), "films", TEST)
+
+
+def test_other_domains_are_trained_on_whole(data):
+    split = given_n(data, 5, domains=["books"])
+    assert len(split.train["films"]) == len(data["films"])
+    assert len(split.test["films"]) == 0 < len(split.test["books"])
+    assert split.recipe["domains"] == ["books"]
+
+
+def test_any_rating_of_a_test_user_may_be_kept():
+    """Of six ratings two are kept: each in a third of the draws, and 0.1 is six standard errors."""
+    data = Ratings.from_arrays({"d": ([0] * 6, range(6), [1, 2, 3, 4, 5, 1])})
+    kept = [given_n(data, 2, n_train_users=0, seed=seed).train["d"].item for seed in range(900)]
+    shares = np.bincount(np.concatenate(kept), minlength=6) / 900
+    assert shares == pytest.approx(np.full(6, 1 / 3), abs=0.1)
+
+
+@pytest.mark.parametrize("make", [lambda d, s: given_n(d, 5, seed=s), lambda d, s: hold_out(d, 0.2, seed=s),
+                                  lambda d, s: list(user_folds(d, 3, 5, seed=s))[1]],
+                         ids=["given_n", "hold_out", "user_folds"])
+def test_a_seed_repeats_a_split_and_another_makes_another(data, make):
+    first = make(data, 1)
+    assert make(data, 1).test.fingerprint == first.test.fingerprint
+    assert make(data, np.random.default_rng(1)).test.fingerprint == first.test.fingerprint
+    assert make(data, 2).test.fingerprint != first.test.fingerprint
+    assert first.recipe["seed"] == 1
+    assert first.recipe["fingerprint"] == data.fingerprint
+
+
+@odd_inputs
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=12, unique=True), st.integers(0, 4),
+       st.integers(0, 99))
+def test_no_rating_is_both_learned_and_tested(pairs, n, seed):
+    users, items = map(list, zip(*pairs, strict=True))
+    data = Ratings.from_arrays({"d": (users, items, [1 + i % 5 for i in items])})
+    splits = [hold_out(data, 0.3, seed=seed), *user_folds(data, 2, n, seed=seed)]
+    if np.bincount(data["d"].user)[round(0.6 * data.n_users):].max() > n:
+        splits.append(given_n(data, n, seed=seed))
+    for split in splits:
+        train, test, left_out = (rows(split, "d", part) for part in (TRAIN, TEST, LEFT_OUT))
+        assert not train & test
+        assert not left_out
+        assert train | test == set(range(len(pairs)))
+
+
+def test_hold_out_takes_the_share_of_every_domain(data):
+    split = hold_out(data, 0.25)
+    for name, domain in data.domains.items():
+        assert len(split.test[name]) == round(0.25 * len(domain))
+        assert len(split.train[name]) == len(domain) - len(split.test[name])
+
+
+def test_every_user_is_tested_in_one_fold(data):
+    tested = sum((counts(split.test, "films") > 0).astype(int) for split in user_folds(data, 4, 3))
+    assert (tested == 1).all()
+    for split in user_folds(data, 4, 3):
+        whole, train, test = counts(data, "films"), counts(split.train, "films"), counts(split.test, "films")
+        assert (train == np.where(test > 0, 3, whole)).all()
+        assert 12 <= (test > 0).sum() <= 13
+
+
+def test_a_saved_split_is_the_same_when_loaded(data, tmp_path):
+    split = given_n(data, 5, n_train_users=0.5, n_test_users=10, seed=7)
+    split.save(tmp_path / "split")
+    loaded = Split.load(tmp_path / "split", some_data())
+    assert loaded.recipe == split.recipe
+    assert loaded.train.fingerprint == split.train.fingerprint
+    assert loaded.test.fingerprint == split.test.fingerprint
+
+
+def test_a_split_of_other_data_is_refused(data, tmp_path):
+    hold_out(data).save(tmp_path / "split")
+    with pytest.raises(DataError, match="must be loaded with the ratings it was made of"):
+        Split.load(tmp_path / "split", some_data(seed=1))
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:100], lambda b: b[:-10], lambda b: b"x" * 50, lambda b: b""])
+def test_a_damaged_file_is_refused(data, tmp_path, damage):
+    path = tmp_path / "split"
+    hold_out(data).save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match="must be a saved split"):
+        Split.load(path, data)
+
+
+def test_other_safetensors_are_no_split(data, tmp_path):
+    from safetensors.numpy import save_file
+
+    save_file({"a": np.zeros(3)}, tmp_path / "other")
+    with pytest.raises(DataError, match="must be a saved split"):
+        Split.load(tmp_path / "other", data)
+    with pytest.raises(FileNotFoundError, match="there is no split at"):
+        Split.load(tmp_path / "nothing", data)
+
+
+def test_a_crash_while_saving_leaves_the_old_file_whole(data, tmp_path, monkeypatch):
+    path = tmp_path / "split"
+    hold_out(data).save(path)
+    before = path.read_bytes()
+
+    def crash(_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", crash)
+    with pytest.raises(OSError, match="disk full"):
+        hold_out(data, seed=1).save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda d: given_n(d, 5, n_train_users=30, n_test_users=21), r"at most the 50 users of .*; got 30 \+ 21"),
+    (lambda d: given_n(d, 5, n_train_users=1.5), "number of users or a share between 0.0 and 1.0; got 1.5"),
+    (lambda d: given_n(d, 5, n_test_users=-1), "n_test_users must be 0 or more; got -1"),
+    (lambda d: given_n(d, -1), "must be 0 or more; got -1"),
+    (lambda d: given_n(d, 40), "must have more than n = 40 ratings .* none has"),
+    (lambda d: hold_out(d, 1.0), "fraction to hold out must be between 0 and 1; got 1.0"),
+    (lambda d: hold_out(d, 1e-6), "must leave something to test"),
+    (lambda d: user_folds(d, 1), "n_folds must be 2 to 50, the users of the smallest domain; got 1"),
+    (lambda d: user_folds(d, 51), "n_folds must be 2 to 50"),
+])
+def test_splits_that_cannot_be_are_refused(data, make, message):
+    with pytest.raises(DataError, match=message):
+        make(data)
+
+
+def test_an_unknown_domain_is_guessed(data):
+    with pytest.raises(UnknownNameError, match="unknown domain 'book': did you mean 'books'"):
+        given_n(data, 5, domains=["book"])
