@@ -223,6 +223,22 @@ def test_summary_and_tests_agree_with_the_rows(ratings):
         found.paired("c")
 
 
+def test_list_metrics_rank_unseen_items_against_liked_test_ratings(ratings):
+    """By hand: the five unseen items with the highest means, against test ratings of 4 and 5."""
+    split = hold_out(ratings, 0.3, seed=2)
+    found = compare({"m": ItemMean()}, [split], metrics=("recall@5",))
+    model = ItemMean().fit(split.train)
+    train, test = (part.domains["films"] for part in (split.train, split.test))
+    recalls = []
+    for user in range(test.n_users):
+        liked = set(test.item[(test.user == user) & (test.ratings >= 4)].tolist())
+        seen = set(train.item[train.user == user].tolist())
+        best = [i for i in np.argsort(-model.means_["films"]).tolist() if i not in seen][:5]
+        recalls += [len(liked & set(best)) / len(liked)] if liked else []
+    [value] = [s.value for s in found.scores if s.domain == "films"]
+    assert 0 < value == pytest.approx(np.mean(recalls))
+
+
 def test_two_processes_find_what_one_finds(ratings):
     splits = [hold_out(ratings, 0.2, seed=s) for s in range(2)]
     models = {"a": ItemMean(1.0), "b": ItemMean(9.0)}

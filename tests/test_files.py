@@ -75,7 +75,8 @@ def test_a_file_in_another_encoding_is_read_when_it_is_named(tmp_path):
 
 
 def test_parquet_keeps_the_types_of_ids(tmp_path):
-    table = pa.table({"user": pa.array(["7", "8"]).dictionary_encode(), "item": pa.array([1, 2], pa.uint8()),
+    users = pa.DictionaryArray.from_arrays(pa.array([2, 0]), pa.array(["8", "unused", "7"]))
+    table = pa.table({"user": users, "item": pa.array([1, 2], pa.uint8()),
                       "rating": pa.array([1, 2], pa.float32())})
     parquet.write_table(table, tmp_path / "r.parquet")
     made = Ratings.from_files({"d": tmp_path / "r.parquet"})

@@ -312,6 +312,12 @@ def test_levels_must_be_a_number_that_fits(levels):
         some_ratings(levels=levels)
 
 
+@pytest.mark.parametrize("users", [[("a", 1), None, 3], ["a", math.nan, 3], [1.5, 2, np.float32("nan")]])
+def test_a_missing_id_among_mixed_ones_is_seen(users):
+    with pytest.raises(DataError, match="user ids must not be missing; got none in row"):
+        Ratings.from_arrays({"d": (users, [1, 2, 3], [1, 2, 3])})
+
+
 def test_a_frame_with_a_column_twice_is_refused():
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame([[1, 2, 3, 4]], columns=["user", "item", "rating", "rating"])
@@ -400,6 +406,7 @@ def test_the_fingerprint_follows_every_number():
                Ratings.from_arrays({"films": (COLUMNS["user_id"], COLUMNS["item_id"], [1, 5, 3, 3])}),
                Ratings.from_arrays({"films": (COLUMNS["user_id"], [7, 7, 7, -3], COLUMNS["rating"])},
                                    duplicates="last"),
+               Ratings.from_arrays({"films": (COLUMNS["user_id"], COLUMNS["item_id"], [20, 100, 60, 80])}),
                Ratings.from_arrays({"other": tuple(COLUMNS.values())})]
     assert len({base.fingerprint, *(c.fingerprint for c in changed)}) == 1 + len(changed)
 

@@ -21,7 +21,7 @@ _HOME = {
 }
 _ROOMS = ("data", "datasets", "em", "engines", "errors", "evaluate", "models", "storage")
 
-__all__ = ["__version__", *_HOME, *_ROOMS]  # noqa: PLE0604
+__all__ = ["__version__", *_HOME, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ import struct
 import tempfile
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def _unpack_ids(kind: str, stored: Arrays, name: str) -> Any:
         return stored[name]
     if kind == "str":
         text, ends = stored[name].tobytes(), [0, *stored[f"{name}.ends"].tolist()]
-        return [text[a:b].decode() for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        return [text[a:b].decode() for a, b in pairwise(ends)]
     return [_untag(i) for i in json.loads(stored[name].tobytes())]
 
 

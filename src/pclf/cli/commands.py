@@ -33,7 +33,7 @@ SharedItems = Annotated[bool, typer.Option(help="The same item id in two domains
 Duplicates = Annotated[str, typer.Option(help="What to do with two ratings of one pair: error, last or mean.")]
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings named like these options.", is_eager=True,
                                              callback=arguments.use_config)]
-MODEL_SETTINGS = ("user_clusters", "common_clusters", "specific_clusters", "common_weight", "max_iter", "restarts")
+OutFile = Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")]
 
 
 @app.command(epilog="Example: pclf demo --seed 1")
@@ -99,7 +99,7 @@ def predict(model: ModelPath, domain: DomainName,
             item: Annotated[list[str], typer.Option(help="Item id or title; may be repeated.")] = [],  # noqa: B006
             pairs: Annotated[Path | None, typer.Option(help="A table with the columns user_id and item_id.")] = None,
             rule: Annotated[str, typer.Option(help="mean (squared error) or median (absolute error).")] = "mean",
-            out: Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")] = None,
+            out: OutFile = None,
             as_json: AsJson = False) -> None:
     """Predict ratings for pairs of users and items."""
     import pyarrow as pa
@@ -109,8 +109,7 @@ def predict(model: ModelPath, domain: DomainName,
     fitted = models.load(model)
     target = fitted._domain(domain)
     if pairs is not None:
-        columns = tables.read(pairs)
-        users, items = (columns[find_column(columns.column_names, role)].to_pylist() for role in ("user", "item"))
+        users, items = tables.read_ids(pairs)
     elif user is not None and item:
         items = [arguments.find_item(target, text) for text in item]
         users = [_find_user(fitted, domain, user)] * len(items)
@@ -129,7 +128,7 @@ def recommend(model: ModelPath, domain: DomainName,
               n: Annotated[int, typer.Option("--n", "-n", help="Length of the list.", min=1)] = 10,
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: Annotated[str | None, typer.Option(help="Where to look the user up.")] = None,
-              out: Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")] = None,
+              out: OutFile = None,
               as_json: AsJson = False) -> None:
     """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
     from pclf import models
@@ -236,9 +235,7 @@ def _preview(data: Any) -> str:
 
 def _write(table: Any, out: Path | None, as_json: bool) -> None:
     if out is not None:
-        from pclf.data.files import write_table
-
-        writetables.show(table, out)
+        tables.write(table, out)
         print(f"{table.num_rows:,} rows -> {out}")
     elif as_json:
         _json(table.to_pylist())

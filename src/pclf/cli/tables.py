@@ -23,6 +23,15 @@ def read(path: Path) -> Any:
         raise ValueError(f"{path} is not a table that can be read: {str(error).splitlines()[0]}.") from None
 
 
+def read_ids(path: Path) -> tuple[list[Any], list[Any]]:
+    """The columns of users and items, found by the usual names."""
+    from pclf.data.columns import find_columns
+
+    table = read(path)
+    user, item = find_columns(table.column_names, {"user_id": None, "item_id": None}, str(path))
+    return table[user].to_pylist(), table[item].to_pylist()
+
+
 def write(table: Any, path: Path) -> None:
     """Beside the file first, then in its place, so that nothing is ever half written."""
     from pyarrow import csv, parquet

@@ -96,11 +96,11 @@ def run(
                     waited = 0 if value > best_value else waited + 1
                     if value > best_value:
                         best, best_value = (params, means), value
-                stop = any([callback(step) for callback in callbacks])
+                stop = [callback(step) for callback in callbacks]
                 before, gain = gain, objective - previous
                 slow = slow + 1 if gain <= min(schedule.tol * abs(objective), before) else 0
                 converged = last and (slow >= schedule.patience or waited >= schedule.patience)
-                if stop or converged:
+                if any(stop) or converged:
                     break
                 params, previous = mstep(stats, problem, priors, means), objective
             else:

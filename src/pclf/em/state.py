@@ -8,6 +8,7 @@ and a table P(r | k, c) of its own. User clusters are shared by all views.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,10 +70,9 @@ class Problem:
     @classmethod
     def of(cls, ratings: Ratings, layout: Layout) -> "Problem":
         domains = list(ratings.domains.values())
+        user_rows = ratings.user_rows
         if layout.separate_users:
             user_rows = _one_after_another([d.n_users for d in domains])
-        else:
-            user_rows = ratings.user_rows
         item_rows: list[tuple[IntArray, ...]] = []
         for view in layout.views:
             if len(view.domains) == 1:
@@ -171,7 +171,7 @@ def given_column(joint: Array) -> Array:
 
 def _one_after_another(sizes: Sequence[int]) -> tuple[IntArray, ...]:
     starts = np.cumsum([0, *sizes])
-    return tuple(np.arange(a, b, dtype=np.int32) for a, b in zip(starts[:-1], starts[1:], strict=True))
+    return tuple(np.arange(a, b, dtype=np.int32) for a, b in pairwise(starts))
 
 
 def _compact(rows: Sequence[IntArray]) -> list[IntArray]:
@@ -189,4 +189,4 @@ def _groups(rows: Sequence[IntArray]) -> Groups:
     if sum(len(r) for r in rows) > size:
         return ((0, size),)
     starts = np.cumsum([0, *(len(r) for r in rows)]).tolist()
-    return tuple(zip(starts[:-1], starts[1:], strict=True))
+    return tuple(pairwise(starts))

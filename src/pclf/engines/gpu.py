@@ -43,9 +43,9 @@ Tensor = Any
 Rows = Any                # a slice, or a tensor of row numbers
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-SPLIT = 1024              # ratings one program may sum alone; longer lists are summed in parts
-WIDTHS = (4, 16, SPLIT)   # lists of up to so many ratings share a launch, several lists a program
-TILE = 1024               # numbers a program holds at a time: 64 ratings of 16 clusters
+SPLIT = 512               # ratings one program may sum alone; longer lists are summed in parts
+WIDTHS = (16, SPLIT)      # lists of up to so many ratings share a launch; short ones share programs
+TILE = 512                # numbers a program holds at a time: 32 ratings of 16 clusters, for one warp
 WARPS = 1
 CACHE = 24 << 20          # bytes of gathered rows the L2 cache keeps while a block of them is worked on
 FULL = 32                 # ratings an (item, block) pair must have on average for blocks to pay
@@ -64,31 +64,40 @@ def _gather(own, table, neighbours, row, start, length, target, out, logs,      
     segment = first + tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     live = segment < last
     cluster = tl.arange(0, C)
-    begin = tl.load(start + segment, mask=live, other=0)
-    count = tl.load(length + segment, mask=live, other=0)
-    to = tl.load(target + segment, mask=live, other=0).to(tl.int64)
+    step = tl.arange(0, WIDTH)
+    begin = tl.load(start + segment, mask=live, other=0)[:, None]
+    count = tl.load(length + segment, mask=live, other=0)[:, None]
+    to = tl.load(target + segment, mask=live, other=0).to(tl.int64)[:, None]
     if WEIGH:
-        me = tl.load(row + segment, mask=live, other=0).to(tl.int64)
-        mine = tl.load(own + me[:, None] * C + cluster[None, :])                              # (ROWS, C)
+        me = tl.load(row + segment, mask=live, other=0).to(tl.int64)[:, None]
+        mine = tl.load(own + me * C + cluster[None, :])[:, None, :]                           # (ROWS, 1, C)
+        ahead = tl.load(neighbours + begin + step[None, :], mask=step[None, :] < count, other=0)
     total = tl.zeros((ROWS, WIDTH, C), tl.float32)
-    log = tl.zeros((ROWS, WIDTH), tl.float32)
+    product = tl.full((ROWS, WIDTH), 1.0, tl.float32)
+    power = tl.zeros((ROWS, WIDTH), tl.int32)
     for j in range(0, tl.max(count) if LOOP else WIDTH, WIDTH):
-        k = j + tl.arange(0, WIDTH)
-        inside = k[None, :] < count[:, None]
-        at = begin[:, None] + k[None, :]
+        k = (j + step)[None, :]
+        inside = k < count                                                                    # (ROWS, WIDTH)
         if WEIGH:
-            at = tl.load(neighbours + at, mask=inside, other=0).to(tl.int64)
+            at = ahead.to(tl.int64)
+            if LOOP:     # the next neighbours are on their way while these are summed
+                ahead = tl.load(neighbours + begin + k + WIDTH, mask=k + WIDTH < count, other=0)
+        else:
+            at = begin + k
         x = tl.load(table + (at * C)[:, :, None] + cluster[None, None, :], mask=inside[:, :, None], other=0.0)
         if WEIGH:
-            d = tl.sum(x * mine[:, None, :], 2)
+            d = tl.sum(x * mine, 2)
             d = tl.where(inside, tl.maximum(d, 1e-37), 1.0)     # float32 may underflow: no count, not NaN
             x = x * (1.0 / d)[:, :, None]
-            if LOGS:
-                log += tl.log(d)
+            if LOGS:     # one logarithm for a whole product: mantissas multiply, exponents add
+                bits = d.to(tl.int32, bitcast=True)
+                product *= ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
+                power += (bits >> 23) - 127
         total += x
-    tl.store(out + to[:, None] * C + cluster[None, :], tl.sum(total, 1), mask=live[:, None])
+    tl.store(out + to * C + cluster[None, :], tl.sum(total, 1), mask=live[:, None])
     if LOGS:
-        tl.store(logs + tl.program_id(0), tl.sum(tl.sum(log.to(tl.float64), 1), 0))
+        log = tl.log(product) + power * 0.6931471805599453
+        tl.store(logs + tl.program_id(0), tl.sum(tl.sum(log, 1), 0))
 
 
 _kernel: Any = triton.jit(_gather, do_not_specialize=["first", "last"])
@@ -112,16 +121,16 @@ class Segments:
         for longest, (first, last) in zip(WIDTHS, pairwise(self.bounds), strict=True):
             if first == last:
                 continue
-            width = min(longest, max(1, TILE // clusters))
+            width = min(longest, max(8, TILE // clusters))      # SPLIT / 8 mantissas: a finite product
             loop = longest > width or longest == WIDTHS[-1]     # the last launch takes lists of any length
             rows = max(1, TILE // (width * clusters))
             programs = triton.cdiv(last - first, rows)
-            logs = torch.empty(programs if log else 0, dtype=torch.float64, device=out.device)
+            logs = torch.empty(programs if log else 0, device=out.device)
             _kernel[(programs,)](
                 own, table, neighbours, self.row, self.start, self.length, self.target, out, logs,
                 first, last, C=clusters, ROWS=rows, WIDTH=width, LOOP=loop, WEIGH=weigh, LOGS=log,
                 num_warps=WARPS, enable_fp_fusion=True)
-            total += logs.sum()
+            total += logs.sum(dtype=torch.float64)
         return total
 
 
@@ -202,8 +211,8 @@ class GpuEngine:
                 for z, rows in zip(view.domains, data.items[i], strict=True):
                     domain = data.domains[z]
                     n_users, n_items, n_table, logs = _count(domain, a[domain.users], b[rows], g)
-                    users[domain.users] += view.weight * n_users
-                    items[i][rows] += view.weight * n_items[:, : view.n_clusters]
+                    _add(users, domain.users, n_users, view.weight)
+                    _add(items[i], rows, n_items[:, : view.n_clusters], view.weight)
                     table += view.weight * n_table
                     objective += view.weight * logs
                 table = table.view(len(table), -1, b.shape[1])[:, :, : view.n_clusters]
@@ -323,6 +332,13 @@ def _count(domain: Domain, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Ten
     table = a[:n].unflatten(0, blocks).transpose(1, 2) @ s[:n].unflatten(0, blocks)   # (blocks, K, R * C)
     table = table.sum(0, dtype=torch.float64) + (a[n:].T @ s[n:]).double()
     return (s @ g.T).mul_(a), t.mul_(b), table.mul_(g), logs
+
+
+def _add(total: Tensor, rows: Rows, counts: Tensor, weight: float) -> None:
+    if isinstance(rows, slice):
+        total[rows].add_(counts, alpha=weight)
+    else:
+        total.index_add_(0, rows, counts, alpha=weight)   # a row comes once, so no two sums race
 
 
 def _side_by_side(items: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:

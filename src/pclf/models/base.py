@@ -5,6 +5,7 @@ is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files a
 """
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +16,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from pclf.data.ratings import Domain, Ratings
+from pclf.engines.cpu import cores
 from pclf.errors import NotFittedError, UnknownNameError, did_you_mean
 
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
-BLOCK = 1 << 22   # scores held at a time by `recommend`
+BLOCK = 1 << 20   # scores held at a time by each thread of `recommend`
 
 
 class Recommendation(NamedTuple):
@@ -113,14 +115,14 @@ class Recommender(BaseEstimator):
             raise ValueError(f"n must be at least 1; got {n}.")
         target = self._domain(domain)
         single = users is not None and not is_batch(users)
-        wanted = list(target.users.ids) if users is None else as_list(users)
+        wanted = None if users is None else as_list(users)
         allowed = np.ones(target.n_items, bool)
         if candidates is not None:
             allowed[:] = False
             allowed[self._item_codes(target, list(candidates))] = True
         allowed[self._item_codes(target, list(exclude))] = False
         codes, scores = self._top_n(domain, wanted, n, exclude_seen, allowed, user_domain)
-        out = Recommendations(target, wanted, codes, scores)
+        out = Recommendations(target, list(target.users.ids) if wanted is None else wanted, codes, scores)
         return out[0] if single else out
 
     def save(self, path: str | Path) -> None:
@@ -213,31 +215,56 @@ class Recommender(BaseEstimator):
             out[name] = (indptr, d.item[np.argsort(d.user, kind="stable")])
         return out
 
-    def _seen_items(self, domain: str, user: Any) -> NDArray[np.int32]:
-        code = self.data_.domains[domain].users.encode([user])[0]
-        if code < 0:
-            return np.empty(0, np.int32)
+    def _seen_by(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32]) -> tuple[Any, Any]:
+        """The items that some users rated, as CSR: `codes` are theirs in the domain, -1 for strangers."""
         indptr, items = self._seen[domain]
-        return items[indptr[code]:indptr[code + 1]]
+        starts, stops = indptr[codes], np.where(codes < 0, indptr[codes], indptr[codes + 1])
+        out = np.concatenate([[0], np.cumsum(stops - starts)])
+        take = np.arange(out[-1]) + np.repeat(starts - out[:-1], stops - starts)
+        return out, items[take]
 
-    def _top_n(self, domain: str, users: list[Any], n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+    def _top_n(self, domain: str, users: list[Any] | None, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
                user_domain: str | None) -> tuple[NDArray[np.int32], Floats]:
-        """Best items by blocks of users, so that users x items never exists."""
+        """Best items by blocks of users (None: all of the domain), so that users x items never exists."""
         from pclf.engines.kernels import top_n
 
-        item_factors = np.ascontiguousarray(self._factors(domain)[1], np.float32)
-        rows = max(1, BLOCK // max(1, len(item_factors)))
-        codes, scores = [], []
-        for start in range(0, len(users), rows):
-            block = users[start:start + rows]
-            product = self._user_factors(domain, block, user_domain).astype(np.float32) @ item_factors.T
-            product[:, ~allowed] = -np.inf
-            seen = [self._seen_items(domain, u) if exclude_seen else np.empty(0, np.int32) for u in block]
-            indptr = np.concatenate([[0], np.cumsum([len(s) for s in seen])]).astype(np.int64)
-            c, s = top_n(product, indptr, np.concatenate(seen).astype(np.int32), n)
-            codes.append(c)
-            scores.append(np.where(c >= 0, self._on_scale(domain, s), -np.inf))
-        return np.concatenate(codes), np.concatenate(scores)
+        target = self._domain(domain)
+        total = target.n_users if users is None else len(users)
+        rows = max(1, BLOCK // max(1, target.n_items))
+        codes, scores = [np.empty((0, n), np.int32)], [np.empty((0, n))]
+
+        def best(start: int) -> tuple[NDArray[np.int32], Floats]:
+            if users is None:
+                block, known = None, np.arange(start, min(start + rows, total), dtype=np.int32)
+                score = self._scores(domain, known)
+            else:
+                block = users[start:start + rows]
+                known = target.users.encode([u if _is_id(u) else None for u in block])
+                score = self._scores_of(domain, block, user_domain)
+            if not allowed.all():
+                score[:, ~allowed] = -np.inf
+            seen = self._seen_by(domain, block, known) if exclude_seen else (np.zeros(len(score) + 1, np.int64),
+                                                                             np.empty(0, np.int32))
+            found, value = top_n(score, *seen, n)
+            return found, np.where(found >= 0, self._on_scale(domain, value), -np.inf)
+
+        starts = range(0, total, rows)
+        if len(starts) > 1:
+            with ThreadPoolExecutor(cores()) as pool:
+                parts = list(pool.map(best, starts))
+        else:
+            parts = [best(start) for start in starts]
+        return (np.concatenate([*codes, *(p[0] for p in parts)]), np.concatenate([*scores, *(p[1] for p in parts)]))
+
+    def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
+        """Ratings of all items by some users of the domain. (users, V)"""
+        users, items = self._factors(domain)
+        return np.asarray(users[codes], np.float32) @ np.asarray(items, np.float32).T
+
+    def _scores_of(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
+        """Ratings of all items by users of any domain. (users, V)"""
+        items = self._factors(domain)[1]
+        return np.asarray(self._user_factors(domain, users, user_domain), np.float32) @ np.asarray(items, np.float32).T
 
 
 def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
@@ -258,6 +285,10 @@ def as_list(ids: Any) -> list[Any]:
     if not is_batch(ids):
         return [ids]
     return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+
+
+def _is_id(user: Any) -> bool:
+    return getattr(type(user), "__hash__", None) is not None
 
 
 def inner(a: Floats, b: Floats) -> Floats:

@@ -20,8 +20,8 @@ from pclf.models.factors import _Factorised, check_at_least
 class Bias(_Factorised):
     """Mean plus user and item offsets, damped: the damping is worth that many ratings at the mean.
 
-    The defaults were chosen on samples of MovieLens 1M, goodbooks, Douban, EachMovie and Book-Crossing with
-    5 and 15 ratings given: absolute error is least with a damping of 2 and 2, squared error with 5 and 5.
+    On samples of MovieLens 1M, goodbooks, Douban, EachMovie and Book-Crossing with 5 and 15 ratings given,
+    absolute error is least with a damping of 2 and 2, squared error with 5 and 5; the defaults lie between.
     """
 
     def __init__(self, user_damping: float = 3.0, item_damping: float = 4.0, n_passes: int = 10) -> None:

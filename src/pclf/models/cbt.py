@@ -36,6 +36,9 @@ class CBT(_Factorised):
 
     source: the domain that the others learn from; itself it learns from the largest of the others.
     n_restarts: starts of either step; the one with the least squared error is kept.
+
+    A user with few ratings is over-fitted when there are many clusters to choose from: 8 did best on samples
+    of MovieLens 1M, goodbooks and Douban. With 5 ratings given, CBT can be worse there than the target's mean.
     """
 
     kept = ("trace_", "weights_")
@@ -44,7 +47,7 @@ class CBT(_Factorised):
     codebooks_: dict[str, Floats]             # source: (K, L), on the common levels 0 to R - 1
     weights_: dict[str, dict[str, float]]     # target: its sources and their weights, a single 1 for CBT
 
-    def __init__(self, n_user_clusters: int = 10, n_item_clusters: int = 10, *, source: str | None = None,
+    def __init__(self, n_user_clusters: int = 8, n_item_clusters: int = 8, *, source: str | None = None,
                  codebook: str = "learned", match_means: bool = True, max_iter: int = 50,
                  n_restarts: int = 3) -> None:
         self.n_user_clusters = n_user_clusters

@@ -78,16 +78,16 @@ def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
 
 def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_domain: str | None) -> Explanation:
     target = model._domain(domain)
-    users, items = model._user_side(domain, user, user_domain), model._item_side(domain, item)
+    users, items = model._users(domain, user, user_domain), model._items(domain, item)
     distribution = model._distribution(domain, users, items)[0]
     values = model.data_.level_values(domain)
     prediction = float(distribution @ values)
-    p_user, member = users[0][0], model.members_[0]
+    p_user, member = users.memberships[0][0], model.members_[0]
     strongest = tuple((int(k), float(p_user[k])) for k in np.argsort(-p_user)[:3])
     parts = []
     for i, weight in model.weights_[domain].items():
         s = np.einsum("r,rkc->kc", values, member.tables[i])
-        joint = np.outer(p_user, items[0][i][0])
+        joint = np.outer(p_user, items.memberships[0][i][0])
         k, c = np.unravel_index(joint.argmax(), joint.shape)
         parts.append(Part(model.layout_.views[i].name, weight, float((joint * s).sum()), (int(k), int(c)),
                           float(joint[k, c]), float(s[k, c])))

@@ -6,12 +6,11 @@ and the prediction in domain z is eq. (Fr), the views' predictions weighted:
     P(r | u, v) = sum over views of z:  W  p_u P(r | k, c) p_v
 
 whose mean is the paper's W1 p_u S_com p_vcom + W2 p_u S_spe p_vspe. With several restarts, P(r | u, v) is
-averaged over them.
+averaged over them. Where there is a personal view, it is pooled with that (see `weights`).
 """
 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,59 +19,46 @@ from numpy.typing import NDArray
 from pclf import engines
 from pclf.data.ratings import Ratings
 from pclf.em.loop import STARTS, Callback, Run, Schedule, Step, run
-from pclf.em.mstep import Priors, memberships
-from pclf.em.state import Layout, Problem
-from pclf.models import insight
-from pclf.models.base import Floats, Recommender, as_list, as_ratings
+from pclf.em.mstep import Priors
+from pclf.em.state import Engine, Layout, Problem
+from pclf.errors import UnknownNameError, did_you_mean
+from pclf.models import insight, personal, weights
+from pclf.models.base import Floats, Recommendation, Recommender, as_list, as_ratings, cores
+from pclf.models.member import Guest, Items, Member, NewItem, Users
+from pclf.models.personal import Personal
+from pclf.models.weights import Transfer
 from pclf.progress import progress
 
-PAIRS = 1 << 14   # pairs whose distributions are computed at a time
+PAIRS = 1 << 14               # pairs whose distributions are computed at a time
+RESTARTS = 4                  # of n_restarts="auto" on small data
+RESTARTS_FROM = 400_000       # ratings from which one restart is enough
+PERSONAL_UP_TO = 50_000_000   # ratings above which personal_weight="auto" leaves the personal view out
 
-
-@dataclass(frozen=True)
-class Member:
-    """One fitted restart, ready to predict."""
-
-    users: Floats                       # (U, K)     P(k | u)
-    items: tuple[Floats, ...]           # (V, C)     P(c | v), a view
-    tables: tuple[Floats, ...]          # (R, K, C)  P(r | k, c), a view
-    user_shares: Floats                 # (G, K)     a row for each population of users
-    item_shares: tuple[Floats, ...]     # (G, C)     a view
-
-    @classmethod
-    def of(cls, fitted: Run, problem: Problem) -> "Member":
-        """P(C_u | u), P(C_vcom | v), P(C_vspe | v) by Bayes' rule, as in Model Inference."""
-        params, means = fitted.params, fitted.means
-        return cls(
-            memberships(params.users, problem.user_groups, means.users),
-            tuple(memberships(items, groups, mean) for items, groups, mean
-                  in zip(params.items, problem.item_groups, means.items, strict=True)),
-            params.tables, means.users, means.items,
-        )
-
-
-@dataclass(frozen=True)
-class Guest:
-    """A user who was not in the training ratings, placed by `fold_in`."""
-
-    ratings: Mapping[str, Mapping[Hashable, float]]
-    memberships: tuple[Floats, ...] = field(repr=False)              # (K,) a member
-
-
-@dataclass(frozen=True)
-class NewItem:
-    """An item that was not in the training ratings, placed by `fold_in_item`."""
-
-    domain: str
-    memberships: tuple[dict[int, Floats], ...] = field(repr=False)   # view -> (C,), a member
+PLAIN: dict[str, Any] = {     # the published models: maximum likelihood, one fit, nothing personal
+    "user_prior": 0.0, "item_prior": 0.0, "table_prior": 0.0, "personal_weight": 0.0, "start": "posteriors",
+    "max_iter": 50, "n_restarts": 1,
+}
 
 
 class _Mixture(Recommender):
+    """Settings of all mixtures, in their constructors:
+
+    user_prior, item_prior, table_prior: pseudo-ratings of the priors; 0 is plain maximum likelihood.
+    personal_weight: of the personal view in a prediction, 0 (none) to 1; "auto" learns it; or a dict of domains.
+    personal_factors: of the personal view.
+    start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
+    max_iter, tol: when EM stops. n_restarts: fits, "auto" for as many as pay. combine: "average" their
+    predictions, or keep the "best".
+    """
+
     rules: ClassVar[tuple[str, ...]] = ("mean", "median")
 
     members_: tuple[Member, ...]
     layout_: Layout
     weights_: dict[str, dict[int, float]]   # domain -> view -> W of eq. (Fr)
+    personal_: dict[str, Personal]
+    personal_weights_: dict[str, float]
+    transfer_: dict[str, Transfer]
     trace_: tuple[Step, ...]
     n_iter_: int
 
@@ -85,32 +71,35 @@ class _Mixture(Recommender):
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
         """
         ratings = as_ratings(data)
-        layout = self._layout(ratings)
         self._check_settings(ratings)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
-        problem, schedule = Problem.of(ratings, layout), self._schedule()
-        runs = []
-        with progress(f"fit {type(self).__name__}", self.n_restarts * schedule.max_iter, shown=verbose) as advance:
+        layout, threads = self._layout(ratings), min(n_threads or cores(), cores())
+        restarts, learning = self._n_restarts(ratings), self._learns_weights(ratings)
+        split_rng, trial_rng, personal_rng, *seeds = np.random.default_rng(random_state).spawn(3 + restarts)
+
+        with progress(f"fit {type(self).__name__}", (restarts + learning) * self.max_iter, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
-            for rng in np.random.default_rng(random_state).spawn(self.n_restarts):
-                start = STARTS[self.start](problem, rng)
-                runs.append(run(machine, problem, start, schedule=schedule, priors=self._priors(),
-                                callbacks=watchers))
+            chosen: dict[str, tuple[float, float, float]] = {}
+            if learning:
+                part, held_out = weights.hold_out_of_each(ratings, split_rng)
+                trial = self._fresh(part, layout, [self._run(machine, part, layout, trial_rng, watchers)],
+                                    self._fit_personal(part, personal_rng, threads))
+                chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
+            runs = [self._run(machine, ratings, layout, rng, watchers) for rng in seeds]
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
-        self.layout_ = layout
-        self.members_ = tuple(Member.of(r, problem) for r in runs)
-        self.trace_ = runs[0].trace
-        self.n_iter_ = len(self.trace_)
-        self.weights_ = self._weights(ratings)
-        self._keep(ratings)
+        fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads))
+        for name, (common, own, gain) in chosen.items():
+            fitted._set_weights(name, common, own)
+            fitted.transfer_[name] = self._transfer(name, common, gain)
+        self.__dict__.update(fitted.__dict__)
         return self
 
     def predict(self, domain: str, users: Any, items: Any, *, rule: str = "mean",
                 user_domain: str | None = None) -> Floats:
         self._check_rule(rule)
         self._domain(domain)
-        return self._decide(domain, rule, self._user_side(domain, users, user_domain), self._item_side(domain, items))
+        return self._decide(domain, rule, self._users(domain, users, user_domain), self._items(domain, items))
 
     def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
                       rule: str = "mean") -> Floats:
@@ -121,7 +110,7 @@ class _Mixture(Recommender):
     def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None) -> Floats:
         """P(r | u, v), (pairs, levels); the levels' ratings are `data_.level_values(domain)`."""
         self._domain(domain)
-        return self._distribution(domain, self._user_side(domain, users, user_domain), self._item_side(domain, items))
+        return self._distribution(domain, self._users(domain, users, user_domain), self._items(domain, items))
 
     def fold_in(self, ratings: Mapping[str, Mapping[Hashable, float]]) -> Guest:
         """A new user, from ratings in any of the domains: {"movies": {"Alien": 5, "Heat": 2}}.
@@ -131,79 +120,93 @@ class _Mixture(Recommender):
         from pclf.engines.kernels import fold_in
 
         self._check_fitted()
-        domains = [(name, *self._rated(name, given)) for name, given in ratings.items()]
-        most = max(domains, key=lambda d: len(d[1]), default=None)
-        group = self._user_group(most[0]) if most else 0
+        rated = {name: (self._item_codes(self._domain(name), list(given)), self._to_levels(name, list(given.values())))
+                 for name, given in ratings.items()}
+        most = max(rated, key=lambda name: len(rated[name][0]), default=None)
+        group = self._user_group(most) if most else 0
         out = []
         for member in self.members_:
-            rows, weights = [np.empty((0, member.users.shape[1]))], [np.empty(0)]
-            for name, codes, levels in domains:
+            rows, counts = [np.empty((0, member.users.shape[1]))], [np.empty(0)]
+            for name, (codes, levels) in rated.items():
                 for i, item_rows in self._views(name):
                     items = member.items[i][item_rows[codes]]                                    # (n, C)
                     rows.append(np.einsum("nkc,nc->nk", member.tables[i][levels], items))
-                    weights.append(np.full(len(codes), self.layout_.views[i].weight))
+                    counts.append(np.full(len(codes), self.layout_.views[i].weight))
             share = member.user_shares[group].astype(np.float64)
-            out.append(fold_in(np.concatenate(rows), np.concatenate(weights), share,
-                               self._priors().users * share))
-        return Guest(ratings, tuple(out))
+            out.append(fold_in(np.concatenate(rows), np.concatenate(counts), share, self.user_prior * share))
+        placed = {name: self.personal_[name].place(codes, levels)
+                  for name, (codes, levels) in rated.items() if name in self.personal_ and len(codes)}
+        return Guest(ratings, tuple(out), placed)
 
     def fold_in_item(self, domain: str, ratings: Mapping[Hashable, float]) -> NewItem:
         """A new item of a domain, from the ratings its users gave it: {user: rating}."""
         from pclf.engines.kernels import fold_in
 
         target = self._domain(domain)
-        users = [self._find_user(domain, user, domain)[1] for user in ratings]
+        users = np.array([target.users.code(user) for user in ratings], np.int32)
         levels = self._to_levels(domain, list(ratings.values()))
         rows = self._user_rows(domain)[users]
         out = []
         for member in self.members_:
             placed = {}
             for i, item_rows in self._views(domain):
-                group = self._item_group(i, item_rows[0] if target.n_items else 0)
+                group = _group(self._groups[1][i], int(item_rows[0]) if len(item_rows) else 0)
                 likelihood = np.einsum("nk,nkc->nc", member.users[rows], member.tables[i][levels])
                 share = member.item_shares[i][group].astype(np.float64)
-                placed[i] = fold_in(likelihood, np.ones(len(rows)), share, self._priors().items * share)
+                placed[i] = fold_in(likelihood.astype(np.float64), np.ones(len(rows)), share, self.item_prior * share)
             out.append(placed)
-        return NewItem(domain, tuple(out))
+        own = self.personal_[domain].place_item(users, levels) if domain in self.personal_ else None
+        return NewItem(domain, tuple(out), own)
 
-    def similar_items(self, domain: str, item: Hashable, n: int = 10, *, to: str | None = None) -> list[Any]:
+    def similar_items(self, domain: str, item: Hashable, n: int = 10, *, to: str | None = None) -> list[Recommendation]:
         """Items that the user clusters rate alike, in the same domain or in another (`to`)."""
         return insight.similar_items(self, domain, item, n, to or domain)
 
-    def explain(self, domain: str, user: Any, item: Hashable, *, user_domain: str | None = None) -> Any:
-        """Why this rating is predicted: the clusters involved and what each view contributes."""
+    def explain(self, domain: str, user: Any, item: Hashable, *,
+                user_domain: str | None = None) -> insight.Explanation:
+        """Why this rating is predicted: the clusters involved and what each view says."""
         return insight.explain(self, domain, user, item, user_domain)
 
     @property
-    def clusters_(self) -> list[Any]:
+    def clusters_(self) -> list[insight.Cluster]:
         """Each user cluster and item cluster with its share and its typical members."""
         self._check_fitted()
         return insight.clusters(self)
 
     def rating_matrix(self, view: int, domain: str) -> Floats:
         """S of eqs. (Scom), (Sspeone), (Sspetwo): the mean rating of each co-cluster, on a domain's scale. (K, C)"""
+        self._check_fitted()
         return np.einsum("r,rkc->kc", self.data_.level_values(domain), self.members_[0].tables[view])
+
+    # What the models fill in
 
     def _layout(self, ratings: Ratings) -> Layout:
         raise TypeError(f"{type(self).__name__} is a base class: use FMM, RMGM or PCLF.")
 
-    def _weights(self, ratings: Ratings) -> dict[str, dict[int, float]]:
-        """One view a domain: all of the prediction."""
-        views = self.layout_.views
-        return {name: {i: 1.0 for i, view in enumerate(views) if z in view.domains}
-                for z, name in enumerate(ratings.domains)}
+    def _common_weight(self, ratings: Ratings, name: str) -> float | None:
+        """W1 of a domain, None where it is to be learned. A model with one view a domain has no choice."""
+        return 0.0
 
-    def _schedule(self) -> Schedule:
-        return Schedule(tuple(self.betas), self.steps_per_beta, self.max_iter, self.tol)
+    def _set_weights(self, domain: str, common: float, own: float) -> None:
+        """Set W of eq. (Fr) for a domain, and the weight of its personal view."""
+        z = list(self.data_.domains).index(domain)
+        self.weights_[domain] = {i: 1.0 for i, view in enumerate(self.layout_.views) if z in view.domains}
+        if domain in self.personal_:
+            self.personal_weights_[domain] = own
+        self._factor_cache.clear()
 
-    def _priors(self) -> Priors:
-        return Priors(self.user_prior, self.item_prior, self.table_prior)
+    def _transfer(self, domain: str, weight: float, gain: float) -> Transfer:
+        return Transfer(weight, gain, f"{type(self).__name__} has no choice between common and specific clusters.")
+
+    # Fitting
 
     def _check_settings(self, ratings: Ratings) -> None:
-        at_least_one = ("n_user_clusters", "max_iter", "n_restarts", "steps_per_beta")
-        for name in at_least_one:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        for name in ("n_user_clusters", "max_iter", "steps_per_beta", "personal_factors"):
+            low = 0 if name == "personal_factors" else 1
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be at least {low}; got {getattr(self, name)}.")
+        if self.n_restarts != "auto" and (isinstance(self.n_restarts, str) or self.n_restarts < 1):
+            raise ValueError(f"n_restarts must be 'auto' or at least 1; got {self.n_restarts!r}.")
         for view in self._layout(ratings).views:
             if view.n_clusters < 1:
                 raise ValueError(f"the number of item clusters must be at least 1; got {view.n_clusters} "
@@ -216,163 +219,330 @@ class _Mixture(Recommender):
         for name, known in (("start", STARTS), ("combine", ("average", "best"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of: {', '.join(known)}; got {getattr(self, name)!r}.")
+        for name in ratings.domains:
+            self._personal_weight(ratings, name)
+            self._common_weight(ratings, name)
         if self.n_user_clusters > ratings.n_users:
             warnings.warn(f"n_user_clusters={self.n_user_clusters} is more than the {ratings.n_users} users; "
                           f"some clusters will stay empty.", UserWarning, stacklevel=3)
 
-    def _views(self, domain: str) -> list[tuple[int, NDArray[np.int32]]]:
-        """The views of a domain: their numbers, and where in them the domain's items are."""
-        return self._problem_rows[domain]
+    def _personal_weight(self, ratings: Ratings, name: str) -> float | None:
+        """The weight of a domain's personal view, None where it is to be learned."""
+        weight = of_domain(self.personal_weight, name, "personal_weight", list(ratings.domains))
+        if weight == "auto":
+            return None if ratings.n_ratings <= PERSONAL_UP_TO else 0.0
+        return checked(weight, "personal_weight", name)
 
-    @property
-    def _problem_rows(self) -> dict[str, list[tuple[int, NDArray[np.int32]]]]:
-        if "_rows" not in self.__dict__:
-            problem = Problem.of(self.data_, self.layout_)
-            self._groups = problem.user_groups, problem.item_groups
-            self._people = dict(zip(self.data_.domains, problem.user_rows, strict=True))
-            self._rows = {
-                name: [(i, problem.item_rows[i][view.domains.index(z)])
-                       for i, view in enumerate(self.layout_.views) if z in view.domains]
-                for z, name in enumerate(self.data_.domains)
-            }
-        return self._rows
+    def _learns_weights(self, ratings: Ratings) -> bool:
+        return any(None in (self._personal_weight(ratings, name), self._common_weight(ratings, name))
+                   for name in ratings.domains)
+
+    def _n_restarts(self, ratings: Ratings) -> int:
+        if self.n_restarts != "auto":
+            return int(self.n_restarts)
+        return max(1, min(RESTARTS, RESTARTS_FROM // max(1, ratings.n_ratings)))
+
+    def _run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator,
+             watchers: list[Callback]) -> Run:
+        problem = Problem.of(ratings, layout)
+        schedule = Schedule(tuple(self.betas), self.steps_per_beta, self.max_iter, self.tol)
+        priors = Priors(self.user_prior, self.item_prior, self.table_prior)
+        return run(machine, problem, STARTS[self.start](problem, rng), schedule=schedule, priors=priors,
+                   callbacks=watchers)
+
+    def _fit_personal(self, ratings: Ratings, rng: np.random.Generator, n_threads: int) -> dict[str, Personal]:
+        """Personal views, the largest domain first: the priors of the smaller ones draw on those before."""
+        out: dict[str, Personal] = {}
+        by_size = sorted(ratings.domains.values(), key=len, reverse=True)
+        for domain in by_size:
+            if self._personal_weight(ratings, domain.name) == 0 or not len(domain):
+                continue
+            others = () if self._layout(ratings).separate_users else tuple(out.values())
+            out[domain.name] = personal.fit(domain, ratings.levels(domain.name), ratings.n_levels,
+                                            self.personal_factors, rng.spawn(1)[0], n_threads=n_threads, others=others)
+        return out
+
+    def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:
+        """A fitted copy, so that this one changes all at once or not at all."""
+        out = type(self)(**self.get_params(deep=False))
+        problem = Problem.of(ratings, layout)
+        out.layout_ = layout
+        out.members_ = tuple(Member.of(r, problem) for r in runs)
+        out.trace_ = runs[0].trace
+        out.n_iter_ = len(out.trace_)
+        out.personal_ = views
+        out._keep(ratings)
+        out.weights_, out.personal_weights_, out.transfer_ = {}, {}, {}
+        for name in ratings.domains:
+            common, own = out._common_weight(ratings, name), out._personal_weight(ratings, name)
+            out._set_weights(name, 0.0 if common is None else common, 1.0 if own is None else own)
+        return out
+
+    def _learn(self, held_out: Ratings, name: str) -> tuple[float, float, float]:
+        """Weights of a domain on held-out ratings: those of the settings, or the best of the grid."""
+        common, own = self._common_weight(self.data_, name), self._personal_weight(self.data_, name)
+        commons, owns = ((w,) if w is not None else grid
+                         for w, grid in ((common, weights.COMMON), (own, weights.PERSONAL)))
+        domain = held_out.domains[name]
+        if not len(domain):
+            return commons[0], owns[0], 0.0
+        some = slice(None, None, max(1, len(domain) // weights.MOST))
+        user, item, level = domain.user[some], domain.item[some], held_out.levels(name)[some]
+        users, items = self._known_users(name, user), self._known_items(name, item)
+        views = [i for i, _ in self._views(name)]
+        specific = self._mixture(users, items, {views[-1]: 1.0})
+        both = self._mixture(users, items, {views[0]: 1.0}) if len(views) > 1 else None
+        personal_part = None
+        if name in self.personal_:
+            personal_part = _softmax(self.personal_[name].logits(users.personal, items.personal))
+        return weights.learn(user, level, both, specific, personal_part, commons, owns)
+
+    # Who and what is asked about
 
     def _keep(self, ratings: Ratings) -> None:
         super()._keep(ratings)
-        self.__dict__.pop("_rows", None)
+        problem = Problem.of(ratings, self.layout_)
+        self._groups = problem.user_groups, problem.item_groups
+        self._people = dict(zip(ratings.domains, problem.user_rows, strict=True))
+        self._view_rows = {
+            name: [(i, problem.item_rows[i][view.domains.index(z)])
+                   for i, view in enumerate(self.layout_.views) if z in view.domains]
+            for z, name in enumerate(ratings.domains)
+        }
+        self._factor_cache: dict[str, Floats] = {}
+
+    def _views(self, domain: str) -> list[tuple[int, NDArray[np.int32]]]:
+        """The views of a domain, the common one first: their numbers, and where in them the domain's items are."""
+        return self._view_rows[domain]
 
     def _user_rows(self, domain: str) -> NDArray[np.int32]:
-        self._views(domain)
         return self._people[domain]
 
     def _user_group(self, domain: str) -> int:
         rows = self._user_rows(domain)
         return _group(self._groups[0], int(rows[0]) if len(rows) else 0)
 
-    def _item_group(self, view: int, row: int) -> int:
-        return _group(self._groups[1][view], int(row))
-
-    def _known_users(self, domain: str, codes: NDArray[np.int32]) -> list[Floats]:
+    def _known_users(self, domain: str, codes: NDArray[np.int32]) -> Users:
         rows = self._user_rows(domain)[codes]
-        return [member.users[rows] for member in self.members_]
+        view = self.personal_.get(domain)
+        return Users([member.users[rows] for member in self.members_], view and view.users[codes],
+                     view.rated[codes] if view else np.zeros(len(rows), bool))
 
-    def _known_items(self, domain: str, codes: NDArray[np.int32]) -> list[dict[int, Floats]]:
-        return [{i: member.items[i][rows[codes]] for i, rows in self._views(domain)} for member in self.members_]
+    def _known_items(self, domain: str, codes: NDArray[np.int32]) -> Items:
+        view = self.personal_.get(domain)
+        return Items([{i: member.items[i][rows[codes]] for i, rows in self._views(domain)}
+                      for member in self.members_], view and view.items[codes])
 
-    def _user_side(self, domain: str, users: Any, user_domain: str | None) -> list[Floats]:
-        """Memberships of users of any domain, and of guests: (n, K) a member."""
+    def _users(self, domain: str, users: Any, user_domain: str | None) -> Users:
+        """Users of any domain, and guests, as `domain` sees them."""
         wanted = as_list(users)
-        own = self._domain(user_domain or domain)
-        if not any(isinstance(user, Guest) for user in wanted):
-            codes = own.users.encode(wanted)
-            if (codes >= 0).all() and (own.name == domain or not self.layout_.separate_users):
-                return self._known_users(own.name, codes)
-        rows = [self._one_user(domain, user, user_domain) for user in wanted]
-        return [np.stack([row[m] for row in rows]) for m in range(len(self.members_))]
+        if user_domain in (None, domain) and not any(isinstance(user, Guest) for user in wanted):
+            codes = self._domain(domain).users.encode(wanted)
+            if (codes >= 0).all():
+                return self._known_users(domain, codes)
+        each = [self._one_user(domain, user, user_domain) for user in wanted]
+        blank = self.personal_[domain].user_mean if domain in self.personal_ else None
+        return Users(
+            [np.stack([own[m] for own, _ in each]) for m in range(len(self.members_))],
+            None if blank is None else np.stack([blank if row is None else row for _, row in each]),
+            np.array([row is not None for _, row in each]),
+        )
 
-    def _one_user(self, domain: str, user: Any, user_domain: str | None) -> tuple[Floats, ...]:
+    def _one_user(self, domain: str, user: Any, user_domain: str | None) -> tuple[tuple[Floats, ...], Floats | None]:
+        """Memberships, a member each, and the row in the domain's personal view."""
         if isinstance(user, Guest):
             if len(user.memberships) != len(self.members_):
                 raise ValueError("this guest was folded into another model: call fold_in of this one.")
-            return user.memberships
+            return user.memberships, user.personal.get(domain)
         home, code = self._find_user(domain, user, user_domain)
-        if self.layout_.separate_users and home != domain:
+        if home == domain:
+            one = self._known_users(domain, np.array([code]))
+            return tuple(p[0] for p in one.memberships), one.personal[0] if one.known[0] else None
+        if self.layout_.separate_users:
             # User clusters of different domains have nothing in common: all we know is the population.
-            return tuple(member.user_shares[self._user_group(domain)] for member in self.members_)
-        return tuple(member.users[self._user_rows(home)[code]] for member in self.members_)
+            return tuple(member.user_shares[self._user_group(domain)] for member in self.members_), None
+        return tuple(member.users[self._user_rows(home)[code]] for member in self.members_), None
 
-    def _item_side(self, domain: str, items: Any) -> list[dict[int, Floats]]:
+    def _items(self, domain: str, items: Any) -> Items:
         if isinstance(items, NewItem):
             if items.domain != domain:
                 raise ValueError(f"this new item belongs to {items.domain!r}; got domain {domain!r}.")
-            return [{i: p[None, :] for i, p in member.items()} for member in items.memberships]
+            return Items([{i: p[None, :] for i, p in member.items()} for member in items.memberships],
+                         None if items.personal is None else items.personal[None, :])
         return self._known_items(domain, self._item_codes(self._domain(domain), as_list(items)))
 
-    def _decide(self, domain: str, rule: str, users: list[Floats], items: list[dict[int, Floats]]) -> Floats:
+    def _to_levels(self, domain: str, ratings: list[float]) -> NDArray[np.uint8]:
+        scale = self.data_.domains[domain].scale
+        return scale.to_levels(self.data_.n_levels)[scale.position(np.asarray(ratings, np.float64))]
+
+    # Prediction
+
+    def _decide(self, domain: str, rule: str, users: Users, items: Items) -> Floats:
         probability = self._distribution(domain, users, items)
         values = self.data_.level_values(domain)
         if rule == "mean":
             return self._on_scale(domain, probability @ values)
         return values[(probability.cumsum(axis=1) < 0.5).sum(axis=1).clip(0, len(values) - 1)]
 
-    def _distribution(self, domain: str, users: list[Floats], items: list[dict[int, Floats]]) -> Floats:
-        """P(r | u, v): the views' tables between the memberships, weighted, averaged over members. (n, R)"""
-        n = max(len(users[0]), *(len(p) for p in items[0].values()))
-        out = np.zeros((n, self.data_.n_levels))
-        for start in range(0, n, PAIRS):
-            block = slice(start, start + PAIRS)
-            for member, p_users, p_items in zip(self.members_, users, items, strict=True):
-                p_user = p_users[block] if len(p_users) > 1 else p_users
-                for i, weight in self.weights_[domain].items():
-                    p_item = p_items[i][block] if len(p_items[i]) > 1 else p_items[i]
-                    table = member.tables[i]                                                # (R, K, C)
-                    by_cluster = p_user @ table.transpose(1, 0, 2).reshape(table.shape[1], -1)
-                    by_cluster = by_cluster.reshape(len(p_user), *table[:, 0].shape)        # (n, R, C)
-                    out[block] += weight * np.einsum("nrc,nc->nr", *_same_length(by_cluster, p_item))
-        out /= out.sum(axis=1)[:, None]
-        return out
+    def _distribution(self, domain: str, users: Users, items: Items) -> Floats:
+        """P(r | u, v) of pairs; one user or item against many is repeated. (n, R)"""
+        parts = []
+        for start in range(0, max(len(users), len(items)), PAIRS):
+            some_users, some_items = users[start:start + PAIRS], items[start:start + PAIRS]
+            mixture = self._mixture(some_users, some_items, self.weights_[domain])
+            weight = self.personal_weights_.get(domain, 0.0)
+            if weight and some_users.personal is not None and some_items.personal is not None:
+                logits = self.personal_[domain].logits(*_same_length(some_users.personal, some_items.personal))
+                mixture = weights.pool(_softmax(logits), mixture, weight * some_users.known)
+            parts.append(mixture)
+        return np.concatenate(parts) if parts else np.empty((0, self.data_.n_levels))
 
-    def _factors(self, domain: str) -> tuple[Floats, Floats]:
-        target = self.data_.domains[domain]
-        users = self._mean_factors(domain, self._known_users(domain, np.arange(target.n_users)))
-        return users, self._item_factors(domain)
+    def _mixture(self, users: Users, items: Items, view_weights: Mapping[int, float]) -> Floats:
+        """The views' tables between the memberships, weighted, averaged over members. (n, R)"""
+        out = np.zeros((max(len(users), len(items)), self.data_.n_levels))
+        for member, p_user, p_items in zip(self.members_, users.memberships, items.memberships, strict=True):
+            for i, weight in view_weights.items():
+                table = member.tables[i]                                                # (R, K, C)
+                by_cluster = p_user @ table.transpose(1, 0, 2).reshape(table.shape[1], -1)
+                by_cluster = by_cluster.reshape(len(p_user), *table[:, 0].shape)        # (n, R, C)
+                out += weight * np.einsum("nrc,nc->nr", *_same_length(by_cluster, p_items[i]))
+        return out / out.sum(axis=1)[:, None]
 
-    def _user_factors(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
-        return self._mean_factors(domain, self._user_side(domain, users, user_domain))
+    def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
+        return self._mean_of_all(domain, self._known_users(domain, codes))
 
-    def _mean_factors(self, domain: str, users: list[Floats]) -> Floats:
-        """p_u S of each member and view, side by side: (n, D)."""
-        values = self.data_.level_values(domain)
-        return np.concatenate([p @ np.einsum("r,rkc->kc", values, member.tables[i])
-                               for member, p in zip(self.members_, users, strict=True)
-                               for i in self.weights_[domain]], axis=1)
+    def _scores_of(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
+        return self._mean_of_all(domain, self._users(domain, users, user_domain))
+
+    def _mean_of_all(self, domain: str, users: Users) -> Floats:
+        """The mean rating of every item of the domain: one product of factors, or one a level to pool. (n, V)"""
+        values = self.data_.level_values(domain).astype(np.float32)
+        items = self._item_factors(domain)                                              # (V, D)
+        weight = np.float32(self.personal_weights_.get(domain, 0.0)) * users.known.astype(np.float32)
+        if users.personal is None or not weight.any():
+            return self._user_factors_by(domain, users, values[None, :])[0] @ items.T
+        by_level = self._user_factors_by(domain, users, np.eye(len(values), dtype=np.float32))
+        own = self.personal_[domain].logits_of_all(users.personal.astype(np.float32))   # (R, n, V)
+        own -= own.max(axis=0)
+        own -= np.log(np.exp(own).sum(axis=0))
+        np.maximum(own, np.float32(np.log(weights.FLOOR)), out=own)
+        own *= weight[:, None]
+        top, bottom = np.zeros(own.shape[1:], np.float32), np.zeros(own.shape[1:], np.float32)
+        for r, value in enumerate(values):
+            logs = np.log(np.maximum(by_level[r] @ items.T, np.float32(weights.FLOOR)))
+            logs *= (1 - weight)[:, None]
+            logs += own[r]
+            probability = np.exp(logs, out=logs)
+            bottom += probability
+            top += value * probability
+        return top / bottom
+
+    def _user_factors_by(self, domain: str, users: Users, mix: Floats) -> list[Floats]:
+        """For each row of `mix`, p_u times that combination of a table's levels, views side by side. (n, D) each"""
+        return [np.concatenate([p @ np.einsum("r,rkc->kc", row, member.tables[i].astype(np.float32))
+                                for member, p in zip(self.members_, users.memberships, strict=True)
+                                for i in self.weights_[domain]], axis=1).astype(np.float32) for row in mix]
 
     def _item_factors(self, domain: str) -> Floats:
         """W p_v of each member and view, side by side: (V, D)."""
-        rows = dict(self._views(domain))
-        return np.concatenate([weight / len(self.members_) * member.items[i][rows[i]]
-                               for member in self.members_
-                               for i, weight in self.weights_[domain].items()], axis=1)
+        if domain not in self._factor_cache:
+            rows = dict(self._views(domain))
+            self._factor_cache[domain] = np.concatenate(
+                [weight / len(self.members_) * member.items[i][rows[i]]
+                 for member in self.members_ for i, weight in self.weights_[domain].items()], axis=1,
+            ).astype(np.float32)
+        return self._factor_cache[domain]
 
-    def _rated(self, domain: str, given: Mapping[Hashable, float]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        codes = self._item_codes(self._domain(domain), list(given))
-        return codes, self._to_levels(domain, list(given.values()))
+    def _seen_by(self, domain: str, users: list[Any] | None, codes: NDArray[np.int32]) -> tuple[Any, Any]:
+        indptr, items = super()._seen_by(domain, users, codes)
+        if not users or not any(isinstance(user, Guest) for user in users):
+            return indptr, items
+        own = [self._item_codes(self.data_.domains[domain], list(user.ratings.get(domain, {})))
+               if isinstance(user, Guest) else items[indptr[i]:indptr[i + 1]] for i, user in enumerate(users)]
+        return np.concatenate([[0], np.cumsum([len(o) for o in own])]), np.concatenate(own).astype(np.int32)
 
-    def _to_levels(self, domain: str, ratings: list[float]) -> NDArray[np.uint8]:
-        scale = self.data_.domains[domain].scale
-        return scale.to_levels(self.data_.n_levels)[scale.position(np.asarray(ratings, np.float64))]
-
-    def _seen_items(self, domain: str, user: Any) -> NDArray[np.int32]:
-        if isinstance(user, Guest):
-            return self._item_codes(self.data_.domains[domain], list(user.ratings.get(domain, {})))
-        return super()._seen_items(domain, user)
+    # Files
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for m, member in enumerate(self.members_):
-            arrays[f"{m}.users"], arrays[f"{m}.user_shares"] = member.users, member.user_shares
-            for i in range(len(self.layout_.views)):
-                arrays[f"{m}.items.{i}"], arrays[f"{m}.tables.{i}"] = member.items[i], member.tables[i]
-                arrays[f"{m}.item_shares.{i}"] = member.item_shares[i]
+            arrays |= member.to_arrays(f"member.{m}")
+        for z, name in enumerate(self.data_.domains):
+            if name in self.personal_:
+                arrays |= self.personal_[name].to_arrays(f"personal.{z}")
         steps = [[s.iteration, s.beta, s.objective, s.held_out, s.seconds] for s in self.trace_]
-        return arrays, {"members": len(self.members_), "weights": self.weights_, "trace": steps}
+        transfer = {name: [t.weight, t.gain, t.text] for name, t in self.transfer_.items()}
+        return arrays, {"members": len(self.members_), "weights": self.weights_, "trace": steps, "transfer": transfer,
+                        "personal_weights": self.personal_weights_}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         self.layout_ = self._layout(data)
-        views = range(len(self.layout_.views))
-        self.members_ = tuple(
-            Member(arrays[f"{m}.users"], tuple(arrays[f"{m}.items.{i}"] for i in views),
-                   tuple(arrays[f"{m}.tables.{i}"] for i in views), arrays[f"{m}.user_shares"],
-                   tuple(arrays[f"{m}.item_shares.{i}"] for i in views))
-            for m in range(extra["members"])
-        )
+        n_views = len(self.layout_.views)
+        self.members_ = tuple(Member.from_arrays(f"member.{m}", arrays, n_views) for m in range(extra["members"]))
+        self.personal_ = {name: Personal.from_arrays(f"personal.{z}", arrays) for z, name in enumerate(data.domains)
+                          if f"personal.{z}.users" in arrays}
         self.weights_ = {name: {int(i): w for i, w in views.items()} for name, views in extra["weights"].items()}
+        self.personal_weights_ = extra["personal_weights"]
+        self.transfer_ = {name: Transfer(*t) for name, t in extra["transfer"].items()}
         self.trace_ = tuple(Step(*step) for step in extra["trace"])
         self.n_iter_ = len(self.trace_)
 
 
+class _OneView(_Mixture):
+    """A mixture with one view a domain: FMM, RMGM."""
+
+    def __init__(self, n_user_clusters: int = 20, n_item_clusters: int = 20, *, user_prior: float = 1.0,
+                 item_prior: float = 1.0, table_prior: float = 1.0,
+                 personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int = 4,
+                 start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
+                 max_iter: int = 35, tol: float = 1e-5, n_restarts: int | str = "auto",
+                 combine: str = "average") -> None:
+        self.n_user_clusters = n_user_clusters
+        self.n_item_clusters = n_item_clusters
+        self.user_prior = user_prior
+        self.item_prior = item_prior
+        self.table_prior = table_prior
+        self.personal_weight = personal_weight
+        self.personal_factors = personal_factors
+        self.start = start
+        self.betas = betas
+        self.steps_per_beta = steps_per_beta
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_restarts = n_restarts
+        self.combine = combine
+
+    @classmethod
+    def paper(cls, **settings: Any) -> Self:
+        """The model as published: plain annealed EM from random posteriors."""
+        return cls(**{**PLAIN, **settings})
+
+
+def of_domain(setting: Any, name: str, what: str, names: list[str]) -> Any:
+    """A setting that is one value, or a dict with one for each domain."""
+    if not isinstance(setting, Mapping):
+        return setting
+    for key in setting:
+        if key not in names:
+            raise UnknownNameError(did_you_mean(key, names, f"domain in {what}"))
+    if name not in setting:
+        raise ValueError(f"{what} must name every domain; {name!r} is missing from {dict(setting)}.")
+    return setting[name]
+
+
+def checked(weight: Any, what: str, domain: str) -> float:
+    if isinstance(weight, str) or not 0 <= weight <= 1:
+        raise ValueError(f"{what} must be 'auto' or a number between 0 and 1; got {weight!r} for domain {domain!r}.")
+    return float(weight)
+
+
 def _group(groups: tuple[tuple[int, int], ...], row: int) -> int:
     return next((g for g, (start, stop) in enumerate(groups) if start <= row < stop), 0)
+
+
+def _softmax(logits: Floats) -> Floats:
+    out = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return out / out.sum(axis=1, keepdims=True)
 
 
 def _same_length(a: Floats, b: Floats) -> tuple[Floats, Floats]:

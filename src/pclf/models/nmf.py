@@ -22,12 +22,12 @@ from pclf.models.factors import _Factorised, check_at_least, has_ratings
 class NMF(_Factorised):
     """Non-negative factors from the observed ratings.
 
-    Plain NMF over-fits people with few ratings, and only stopping early holds it back: on samples of
-    MovieLens 1M, goodbooks, Douban and Book-Crossing the error on new ratings rises from about 20 iterations
-    on. Raise `max_iter` where the data are dense.
+    Plain NMF over-fits people with few ratings, and only stopping early holds it back. On samples of
+    MovieLens 1M, goodbooks and Douban with 5 and 15 ratings given, the error on new ratings rises after 10 iterations
+    already, with 2 factors or 20, and a single factor does no worse. Raise `max_iter` where data are dense.
     """
 
-    def __init__(self, n_factors: int = 5, *, max_iter: int = 20, tol: float = 1e-6,
+    def __init__(self, n_factors: int = 20, *, max_iter: int = 10, tol: float = 1e-6,
                  regularisation: float = 0.0) -> None:
         self.n_factors = n_factors
         self.max_iter = max_iter

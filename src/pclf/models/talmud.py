@@ -26,7 +26,7 @@ class TALMUD(CBT):
 
     weighted = True
 
-    def __init__(self, n_user_clusters: int = 10, n_item_clusters: int = 10, *,
+    def __init__(self, n_user_clusters: int = 8, n_item_clusters: int = 8, *,
                  sources: Sequence[str] | None = None, codebook: str = "learned", match_means: bool = True,
                  max_iter: int = 50, n_restarts: int = 3) -> None:
         self.n_user_clusters = n_user_clusters

@@ -117,8 +117,8 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
         **figures, model=model, kind=type(model).__name__, version=pclf.__version__, data=model.data_,
         domains=list(model.data_.domains.values()), colours=plots.DOMAIN_COLOURS,
         verdicts=[str(v) for v in getattr(audit, "verdicts", None) or []],
-        pooled=_what_was_pooled(model.data_), views=views, patterns=_what_matters(model),
-        clusters=_how_many_clusters(views), users=_user_tables(model, views),
+        pooled=_what_was_pooled(model.data_), views=views, clusters=_how_many_clusters(views),
+        patterns=_what_matters(model, 0, views[0].domains[0]), users=_user_tables(model, views),
         carried=plots._who_carries(model), checked=checked, checks=checks, held_out=test is not None,
         settings=model.get_params(),
     ) + "\n"
@@ -126,7 +126,7 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
 
 def _figure(ax: "Axes", kind: str, caption: str, detail: str = "") -> Figure:
     """An Axes as a figure of the page: its title becomes text, what is drawn becomes SVG with an alt text."""
-    title = ax.get_title(loc="left")
+    title = ax.get_title(loc="left").replace("\n", " ")
     ax.set_title("", loc="left")
     axes = "; ".join(label for label in (f"across: {ax.get_xlabel()}" * bool(ax.get_xlabel()),
                                          f"up: {ax.get_ylabel()}" * bool(ax.get_ylabel())) if label)
@@ -175,8 +175,9 @@ def _svg(ax: "Axes", alt: str) -> str:
 
 def _fit_figure(model: "_Mixture") -> Figure:
     steps = model.trace_
-    caption = ("Annealed EM climbs at each inverse temperature β in turn; heights compare within one β only. "
-               f"The fit took {steps[-1].seconds:,.1f} seconds.") if steps else ""
+    betas = _listed([f"{beta:g}" for beta in dict.fromkeys(s.beta for s in steps)])
+    caption = (f"Annealed EM climbs at the inverse temperatures β = {betas}; heights compare within one β "
+               f"only. The fit took {steps[-1].seconds:,.1f} seconds.")
     held_out = [s for s in steps if s.held_out is not None]
     if held_out:
         best = max(held_out, key=lambda s: s.held_out)
@@ -185,7 +186,7 @@ def _fit_figure(model: "_Mixture") -> Figure:
     if len(model.members_) > 1:
         caption += (f" Shown is the first of {len(model.members_)} fits from different starts, here and in "
                     f"all clusters below; predictions average them.")
-    detail = f"From {steps[0].objective:,.0f} to {steps[-1].objective:,.0f}." if steps else ""
+    detail = f"From {steps[0].objective:,.0f} to {steps[-1].objective:,.0f}."
     return _figure(plots.fit_trace(model), "Line chart", caption, detail)
 
 
@@ -208,9 +209,7 @@ def _view_page(model: "_Mixture", view: int) -> ViewPage:
 def _matrix_figure(model: "_Mixture", view: int, domain: str, alike: list[str]) -> Figure:
     ax = plots.rating_matrix(model, view, domain)
     cells = ax.collections[0].get_array()
-    on_scale = f" On the scale of {_listed(alike)}." if alike else ""
-    caption = ("Mean rating of each pair of clusters, in an order that puts like beside like; percentages "
-               f"are the clusters' shares of the ratings.{on_scale}")
+    caption = f"{_what_matters(model, view, domain)}{f', on the scale of {_listed(alike)}' if alike else ''}."
     detail = (f"{cells.shape[0]} user clusters by {cells.shape[1]} item clusters, mean ratings from "
               f"{cells.min():.1f} to {cells.max():.1f}.")
     return _figure(ax, "Heat map", caption, detail)
@@ -337,14 +336,15 @@ def _what_was_pooled(data: Ratings) -> str:
     return f"{data.n_ratings:,} ratings of {len(densities)} domains; the sparsest is {sparsest}, {filled}"
 
 
-def _what_matters(model: "_Mixture") -> str:
-    names = facts.view_domains(model, 0)
-    users, items = plots._user_share_of(model, names), facts.pooled(model, facts.item_shares(model, 0))
-    who, what, match = facts.effects(model.rating_matrix(0, names[0]), users, items)
-    if who + what + match == 0:
-        return "All co-clusters are rated alike"
-    return (f"Who rates makes {plots._percent(who)} of the differences between {plots._view_label(model, 0)} "
-            f"clusters' ratings, what is rated {plots._percent(what)}, their match {plots._percent(match)}")
+def _what_matters(model: "_Mixture", view: int, domain: str) -> str:
+    names, label = facts.view_domains(model, view), plots._view_label(model, view)
+    users, items = plots._user_share_of(model, names), facts.pooled(model, facts.item_shares(model, view))
+    parts = facts.effects(model.rating_matrix(view, domain), users, items)
+    if not any(parts):
+        return f"All pairs of user clusters and {label} clusters have the same mean rating"
+    who, what, match = map(plots._percent, parts)
+    return (f"Of the differences between {label} ratings, {who} lie in who rates, {what} in what is rated, "
+            f"{match} in their match")
 
 
 def _how_many_clusters(views: list[ViewPage]) -> str:

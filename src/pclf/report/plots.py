@@ -36,8 +36,6 @@ def fit_trace(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
     """The objective by iteration, and the beta at which it was climbed. It compares at the same beta only."""
     ax = _axes(ax, WIDTH, 3.0)
     trace = model.trace_
-    if not trace:
-        return _finished(ax, "Nothing was fitted")
     stages = [[trace[0]]]
     for step in trace[1:]:
         stages.append([step]) if step.beta != stages[-1][-1].beta else stages[-1].append(step)
@@ -47,8 +45,10 @@ def fit_trace(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
                 marker="o", ms=3.2)
         if number % 2 == 0 and len(stages) > 1:
             ax.axvspan(first - 0.5, last + 0.5, color=COMMON_COLOUR, alpha=0.14, lw=0)
-        ax.text((first + last) / 2, 1.01, f"{'β ' if len(steps) > 2 else ''}{steps[0].beta:g}", ha="center",
-                va="bottom", fontsize="small", transform=ax.get_xaxis_transform())
+        if len(steps) > 0.06 * len(trace):   # else too narrow for a number
+            ax.text((first + last) / 2, 1.01, f"{steps[0].beta:g}", ha="center", va="bottom",
+                    fontsize="small", transform=ax.get_xaxis_transform())
+    ax.text(-0.015, 1.01, "β", ha="right", va="bottom", fontsize="small", transform=ax.transAxes)
     ax.set_xlim(0.5, len(trace) + 0.5)
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.yaxis.get_major_locator().set_params(nbins=6)
@@ -125,7 +125,8 @@ def cluster_shares(model: "_Mixture", view: int | str | None = None, ax: "Axes |
     total = facts.pooled(model, by_domain)
     order = [int(c) for c in np.argsort(-total, kind="stable") if total[c] >= facts.EMPTY]
     what = "user" if number is None else _view_label(model, number)
-    ax = _axes(ax, WIDTH, (58 + 15 * len(order)) / 72)
+    legend_rows = -(-len(by_domain) // 3) if len(by_domain) > 1 else 0
+    ax = _axes(ax, WIDTH, (58 + 15 * len(order) + 18 * legend_rows) / 72)
     y = np.arange(len(order))
     values = np.stack(list(by_domain.values()))[:, order]
     ax.hlines(y, values.min(axis=0), values.max(axis=0), color=COMMON_COLOUR, lw=1.5, alpha=0.6, zorder=1)
@@ -138,9 +139,10 @@ def cluster_shares(model: "_Mixture", view: int | str | None = None, ax: "Axes |
     ax.set_xlabel("share of the domain's ratings")
     ax.set_ylabel(f"{what} cluster")
     ax.grid(axis="x", alpha=GRID)
-    if len(by_domain) > 1:
-        ax.legend(frameon=False, loc="lower right", fontsize="small", handletextpad=0.2)
-    return _finished(ax, _how_even(by_domain, total, what))
+    if legend_rows:
+        ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=3,
+                  fontsize="small", handletextpad=0.2, columnspacing=1.2)
+    return _finished(ax, _how_even(by_domain, total, what), pad=6 + 18 * legend_rows)
 
 
 def predicted_against_true(model: "_Mixture", domain: str, test: Ratings | None = None,
@@ -263,14 +265,17 @@ def _axes(ax: "Axes | None", width: float, height: float) -> "Axes":
         return ax
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained").subplots()
+    return Figure(figsize=(width, max(height, 1.6)), layout="constrained").subplots()   # room for a title
 
 
 def _finished(ax: "Axes", title: str, pad: float = 6.0) -> "Axes":
     """The title, no box, and no mathematics: a `$` in a domain's name is a `$`."""
+    from textwrap import fill
+
     from matplotlib.text import Text
 
-    ax.set_title(title, loc="left", fontsize="medium", pad=pad, wrap=True)
+    letters = max(24, int(14 * ax.get_window_extent().width / ax.figure.dpi))   # 14 to the inch at 10 points
+    ax.set_title(fill(title, letters), loc="left", fontsize="medium", pad=pad)
     ax.spines[["top", "right"]].set_visible(False)
     for text in ax.findobj(Text):
         text.set_parse_math(False)

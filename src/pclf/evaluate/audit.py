@@ -1,0 +1,371 @@
+"""Audit: does pooling help here? Each domain in turn is predicted with the others and without them.
+
+    >>> found = audit(data)                                                     # doctest: +SKIP
+    >>> print(found)                                                            # doctest: +SKIP
+
+The pooled model is measured against its single-domain *twin*: FMM with as many user clusters, and as many
+item clusters as the pooled prediction uses, on the target alone, with the same settings otherwise. And
+against a *control*: the pooled model with the ratings of the other domains shuffled among themselves, which
+keeps how many there are and destroys what they say about tastes. What the control gains is not transfer.
+
+Predictions are means. The error is the mean absolute error of a user, and each test user counts once. Tests
+are paired over users. The users of a repeat share a fit, which may have been a lucky one, so what the repeats
+differ by, beyond what their users explain, is added to the variance. Holm's correction is over all tests of
+one model against one reference in all domains; those of the learning curve are apart.
+
+What keeps the number of fits down: a fit that several comparisons need is made once, the learning curve is
+measured in the first three repeats, and a control is fitted for all sources together and else only where a
+gain is to be claimed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.data.ratings import Ratings
+from pclf.data.splits import Seed
+from pclf.errors import DataError
+from pclf.evaluate import verdicts as say
+from pclf.evaluate.compare import run_all
+from pclf.evaluate.significance import LEVEL, _wilcoxon, holm
+from pclf.evaluate.trial import Arm, Errors, Fit, Trial
+from pclf.models.base import Floats, Recommender, as_ratings
+from pclf.models.pclf import PCLF
+from pclf.models.rmgm import RMGM
+from pclf.progress import progress as progress_bar
+
+FEWEST_USERS = 5     # with more than `given` ratings: of fewer, an interval says nothing
+CURVE_REPEATS = 3
+
+Table = tuple[str, list[str], list[list[str]]]   # title, head, lines
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What `audit` found. `verdicts` are sentences, `rows` the tidy table; the rest is computed from that.
+
+    A row is one comparison in one `target`: the `mae` of a `model` pooled with `sources` (`shuffled`, for a
+    control), having learnt from `size` users of the target, and by how many percent it is above or, negative,
+    below that of what it is `against`: the twin "FMM", "Bias", itself with the sources "shuffled", or with
+    "all" sources. `low` and `high` are the 95 % interval, `p` is of the t test, `p_holm` is that corrected,
+    and `p_wilcoxon` of the signed-rank test. `part` is "pooling", "left out" or "learning curve".
+    """
+
+    verdicts: list[str]
+    rows: list[dict[str, Any]]
+    recipe: dict[str, Any]   # model, given, repeats, seed, fingerprint of the data
+
+    @property
+    def affinity(self) -> dict[str, dict[str, dict[str, float | None]]]:
+        """[target][source]: percent, low, high, p_holm of the change when that source alone is pooled."""
+        out: dict[str, dict[str, dict[str, float | None]]] = {}
+        for row in self._against_twin("pooling"):
+            if len(row["sources"]) == 1:
+                out.setdefault(row["target"], {})[row["sources"][0]] = {
+                    "percent": row["effect_percent"], **{key: row[key] for key in ("low", "high", "p_holm")}}
+        return out
+
+    @property
+    def gains(self) -> dict[str, dict[str, float]]:
+        """The affinities as `pclf.plots.affinity` takes them: 0.02 where the error falls by 2 %."""
+        return {target: {source: -cell["percent"] / 100 for source, cell in row.items()
+                         if cell["percent"] is not None} for target, row in self.affinity.items()}
+
+    @property
+    def learning_curve(self) -> dict[str, dict[str, list[tuple[int, float, float, float]]]]:
+        """[target][model]: (users, error, low, high), as `pclf.plots.learning_curve` takes those of a target.
+
+        low and high are the interval of the difference to the twin, laid around the error: where the twin's
+        line is outside the band, there is a difference.
+        """
+        out: dict[str, dict[str, list[tuple[int, float, float, float]]]] = {}
+        twin = 0.0
+        for row in self.rows:
+            if row["part"] == "learning curve" and not row["shuffled"] and row["against"] in (None, "FMM"):
+                twin = row["mae"] if row["against"] is None else twin   # at each size the twin comes first
+                low, high = (twin * (1 + (row[end] or 0.0) / 100) for end in ("low", "high"))
+                points = out.setdefault(row["target"], {}).setdefault(row["model"], [])
+                points.append((row["size"], row["mae"], low, high))
+        return out
+
+    def to_arrow(self) -> Any:
+        """A pyarrow table of the rows."""
+        import pyarrow as pa
+
+        return pa.Table.from_pylist(self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it."""
+        return {"verdicts": list(self.verdicts), "recipe": dict(self.recipe), "affinity": self.affinity,
+                "learning_curve": self.learning_curve, "rows": [dict(row) for row in self.rows]}
+
+    def __str__(self) -> str:
+        tables = [f"{title}\n{_text_table(head, lines)}" for title, head, lines in self._tables()]
+        return "\n\n".join([self._title(), "\n".join(f"* {v}" for v in self.verdicts), *tables])
+
+    def _repr_html_(self) -> str:
+        parts = [f"<h3>{escape(self._title())}</h3><ul>", *(f"<li>{escape(v)}</li>" for v in self.verdicts),
+                 "</ul>"]
+        for title, head, lines in self._tables():
+            body = ("".join(f"<td>{escape(cell)}</td>" for cell in line) for line in lines)
+            parts += [f"<table><caption>{escape(title)}</caption><thead><tr>",
+                      *(f"<th>{escape(name)}</th>" for name in head), "</tr></thead><tbody>",
+                      *(f"<tr>{line}</tr>" for line in body), "</tbody></table>"]
+        return "".join(parts)
+
+    def _against_twin(self, part: str) -> list[dict[str, Any]]:
+        return [row for row in say.compared(self.rows, part, "FMM")
+                if row["model"] == self.recipe["model"] and not row["shuffled"]]
+
+    def _title(self) -> str:
+        r = self.recipe
+        return (f"Does pooling help? {r['model']} on held-out users known by {r['given']} ratings, "
+                f"{r['repeats']} repeat{'s' * (r['repeats'] != 1)}")
+
+    def _tables(self) -> Iterator[Table]:
+        for target in dict.fromkeys(row["target"] for row in self.rows):
+            own = [row for row in self.rows if row["target"] == target and row["part"] != "learning curve"]
+            yield (f"{target}: {own[0]['n_users']:,} users tested, {own[0]['size']:,} to learn from",
+                   ["model", "pooled with", "MAE", "against", "change", "95 % interval", "p (Holm)"],
+                   [[row["model"], _sources(row), f"{row['mae']:.4f}", row["against"] or "",
+                     *_change(row["effect_percent"], row)] for row in own])
+        if self.affinity:
+            sources = list(dict.fromkeys(source for row in self.affinity.values() for source in row))
+            yield ("Affinity: change of a domain's error (line) by pooling it with one other domain (column)",
+                   ["", *sources],
+                   [[target, *(" ".join(_change(row[s]["percent"], row[s])[:2]) if s in row else ""
+                               for s in sources)] for target, row in self.affinity.items()])
+        changes = {(row["target"], row["size"]): row for row in self._against_twin("learning curve")}
+        for target, curves in self.learning_curve.items():
+            by_size = zip(*curves.values(), strict=True)
+            yield (f"Learning curve of {target}: MAE by the number of its users to learn from",
+                   ["users", *curves, f"{self.recipe['model']} against FMM", "95 % interval", "p (Holm)"],
+                   [[f"{points[0][0]:,}", *(f"{error:.4f}" for _, error, *_ in points),
+                     *_change(row["effect_percent"], row)]
+                    for points in by_size for row in [changes[target, points[0][0]]]])
+
+
+def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 5,
+          sizes: Sequence[int | None] = (10, 30, 100, 300, None), model: Recommender | None = None,
+          seed: Seed = 0, n_jobs: int = 1, progress: bool = False,
+          fit_options: Mapping[str, Any] | None = None) -> Audit:
+    """Measure on held-out users of each domain whether pooling it with the other domains lowers its error.
+
+    given: ratings by which a test user is known. repeats: in each, a fifth of those who can be are tested, in
+    turn, at most 200. sizes: of the learning curve, in users of the target to learn from besides the test
+    users' given ratings; None is all there are, and larger numbers than that are left out. model: a PCLF or
+    RMGM with the settings to audit; by default PCLF(). n_jobs: processes. fit_options: for every `fit` that
+    knows them (engine, dtype, ...).
+    """
+    ratings, model = as_ratings(data), PCLF() if model is None else model
+    _check(ratings, model, given, repeats, sizes, n_jobs)
+    options = dict(fit_options or {})
+    if n_jobs > 1 and options.get("engine", "auto") in ("auto", "cpu"):
+        options = {"n_threads": 1, **options}
+    trial = Trial(ratings, model, given, int(np.random.default_rng(seed).integers(2**32)), options)
+    skipped = {name: reason for name in ratings.domains if (reason := _why_not(trial, name))}
+    targets = [name for name in ratings.domains if name not in skipped]
+    if not targets:
+        raise DataError(f"no domain can be audited: {' '.join(skipped.values())}")
+
+    label, measured = type(model).__name__, dict[Fit, Errors]()
+    plan = [contrast for name in targets for contrast in _plan(trial, name, repeats, sizes)]
+    _measure(trial, plan, measured, n_jobs, progress)
+    rows = _corrected([_row(contrast, measured) for contrast in plan])
+    claims = [row for name in targets for row in say.claims(name, label, rows)]
+    plan += [control for contrast, row in zip(plan, rows, strict=True) if row in claims
+             for control in _controls(contrast) if control not in plan]
+    _measure(trial, plan, measured, n_jobs, progress)
+    plan.sort(key=lambda contrast: targets.index(contrast.target))   # controls to the rows of their domain
+    rows = _corrected([_row(contrast, measured) for contrast in plan])
+    return Audit([skipped.get(name) or say.verdict(name, label, rows) for name in ratings.domains], rows,
+                 {"model": label, "given": given, "repeats": repeats,
+                  "seed": None if isinstance(seed, np.random.Generator) else int(seed),
+                  "fingerprint": ratings.fingerprint})
+
+
+class Effect(NamedTuple):
+    """The error of one model against another's, in percent: negative is better."""
+
+    percent: float
+    low: float     # its 95 % interval
+    high: float
+    p: float
+    p_wilcoxon: float
+
+
+def effect(own: Floats, base: Floats, user: NDArray[Any], repeat: NDArray[Any]) -> Effect:
+    """The change from base to own, in percent of base: errors of users, each in one repeat or in several.
+
+    A ratio of means over users. Its variance is that of the users' residuals, by linearisation, plus a share
+    of what the repeats' means vary by more than their users explain.
+    """
+    from scipy.stats import t
+
+    own_of_user, base_of_user = _mean_by(user, own), _mean_by(user, base)
+    level, n = base_of_user.mean(), len(base_of_user)
+    if level == 0 or n < 2:
+        return Effect(*[np.nan] * 5)
+    change = own_of_user.mean() / level - 1
+    residual = (own - (1 + change) * base) / level
+    variance = _mean_by(user, residual).var(ddof=1) / n
+    groups = [residual[repeat == r] for r in np.unique(repeat)]
+    if len(groups) > 1:
+        explained = np.mean([group.var(ddof=1) / len(group) for group in groups])
+        variance += max(0.0, np.var([group.mean() for group in groups], ddof=1) - explained) / len(groups)
+    error = np.sqrt(variance)
+    half = t.ppf((1 + LEVEL) / 2, n - 1) * error
+    p = 2 * t.sf(abs(change) / error, n - 1) if error > 0 else float(change == 0)
+    return Effect(100 * change, 100 * (change - half), 100 * (change + half), p,
+                  _wilcoxon(own_of_user - base_of_user))
+
+
+class Contrast(NamedTuple):
+    """A row to be: one arm against another, or the twin by itself."""
+
+    part: str
+    target: str
+    size: int
+    repeats: int
+    own: Arm
+    base: Arm | None
+
+    def fits(self, arm: Arm | None) -> list[Fit]:
+        return [Fit(self.target, self.size, repeat, arm) for repeat in range(self.repeats)] if arm else []
+
+
+def _check(ratings: Ratings, model: Any, given: int, repeats: int, sizes: Sequence[int | None],
+           n_jobs: int) -> None:
+    if len(ratings.domains) < 2:
+        raise DataError(f"an audit needs at least two domains; got 1 ({next(iter(ratings.domains))!r}). Add "
+                        f"the ratings of another catalogue, or use `compare` for a single one.")
+    if not isinstance(model, PCLF | RMGM):
+        raise TypeError(f"the model of an audit must be a PCLF or RMGM, which pool domains; got "
+                        f"{type(model).__name__}.")
+    for name, value, least in (("given", given, 1), ("repeats", repeats, 1), ("n_jobs", n_jobs, 1)):
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}; got {value}.")
+    for size in sizes:
+        if size is not None and size < 1:
+            raise ValueError(f"sizes must be numbers of users, 1 or more, or None for all; got {size}.")
+
+
+def _why_not(trial: Trial, name: str) -> str | None:
+    """Why a domain cannot be a target."""
+    domain = trial.data[name]
+    if np.ptp(domain.value) == 0:
+        return say.nothing_to_learn(name, float(domain.ratings[0]))
+    if trial.n_testable(name) < FEWEST_USERS:
+        return say.too_few_users(name, domain.n_users, trial.n_testable(name), trial.given, FEWEST_USERS)
+    return None
+
+
+def _plan(trial: Trial, target: str, repeats: int, sizes: Sequence[int | None]) -> Iterator[Contrast]:
+    """What is compared in a domain, in the order of the tables. Controls of further claims come later."""
+    label, full = type(trial.model).__name__, trial.n_training_users(target)
+    others = tuple(name for name in trial.data.domains if name != target)
+    twin, bias, pooled = Arm("FMM"), Arm("Bias"), Arm(label, others)
+    whole = "pooling", target, full, repeats
+    yield Contrast(*whole, twin, None)
+    yield Contrast(*whole, bias, twin)
+    for arm in dict.fromkeys([pooled, Arm("RMGM", others)]):
+        yield Contrast(*whole, arm, twin)
+        yield Contrast(*whole, arm, bias)
+        yield from _controls(Contrast(*whole, arm, twin))
+    if len(others) > 1:
+        for source in others:
+            yield Contrast(*whole, Arm(label, (source,)), twin)
+        for source in others:
+            rest = tuple(name for name in others if name != source)
+            yield Contrast("left out", *whole[1:], Arm(label, rest), pooled)
+    for size in sorted({full if size is None else size for size in sizes if size is None or size < full}):
+        point = "learning curve", target, size, min(repeats, CURVE_REPEATS)
+        yield Contrast(*point, twin, None)
+        yield Contrast(*point, bias, twin)
+        yield Contrast(*point, pooled, twin)
+
+
+def _controls(claim: Contrast) -> list[Contrast]:
+    """The control against the twin, and what is claimed against the control."""
+    control = claim.own._replace(shuffled=True)
+    return [claim._replace(own=control), claim._replace(base=control)]
+
+
+def _measure(trial: Trial, plan: Iterable[Contrast], measured: dict[Fit, Errors], n_jobs: int,
+             shown: bool) -> None:
+    """Make the fits that are still missing."""
+    needed = dict.fromkeys(fit for c in plan for fit in c.fits(c.own) + c.fits(c.base))
+    jobs = [fit for fit in needed if fit not in measured]
+    if not jobs:
+        return
+    with progress_bar("audit", len(jobs), unit="fit", shown=shown) as advance:
+        def done(fit: Fit, errors: Errors) -> None:
+            measured[fit] = errors
+            advance(1, fit.target)
+
+        run_all(trial, jobs, n_jobs, done)
+
+
+def _row(contrast: Contrast, measured: Mapping[Fit, Errors]) -> dict[str, Any]:
+    own = [measured[fit] for fit in contrast.fits(contrast.own)]
+    base = [measured[fit] for fit in contrast.fits(contrast.base)]
+    user, error = np.concatenate([e.user for e in own]), np.concatenate([e.error for e in own])
+    repeat = np.repeat(np.arange(len(own)), [len(e.user) for e in own])
+    found = effect(error, np.concatenate([e.error for e in base]), user, repeat) if base else None
+    percent, low, high, p, p_wilcoxon = map(_number, found or [np.nan] * 5)
+    return {"part": contrast.part, "target": contrast.target, "size": contrast.size,
+            "model": contrast.own.model, "sources": list(contrast.own.sources),
+            "shuffled": contrast.own.shuffled, "mae": float(_mean_by(user, error).mean()),
+            "against": _name(contrast.base), "effect_percent": percent, "low": low, "high": high, "p": p,
+            "p_holm": None, "p_wilcoxon": p_wilcoxon, "n_users": len(np.unique(user))}
+
+
+def _corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with p_holm, by families: all tests of one model against one reference in one part."""
+    families: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("part", "model", "shuffled", "against"))
+        families.setdefault(key, []).append(row)
+    for family in families.values():
+        for row, p in zip(family, holm([np.nan if r["p"] is None else r["p"] for r in family]), strict=True):
+            row["p_holm"] = _number(p)
+    return rows
+
+
+def _name(base: Arm | None) -> str | None:
+    if base is None:
+        return None
+    return "shuffled" if base.shuffled else "all" if base.sources else base.model
+
+
+def _mean_by(group: NDArray[Any], values: Floats) -> Floats:
+    _, place = np.unique(group, return_inverse=True)
+    return np.bincount(place, values) / np.bincount(place)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _sources(row: Mapping[str, Any]) -> str:
+    return say.listed(row["sources"]) + ", shuffled" * row["shuffled"] if row["sources"] else ""
+
+
+def _change(percent: float | None, row: Mapping[str, Any]) -> list[str]:
+    """Effect, interval and p as cells."""
+    if percent is None or row["low"] is None:
+        return ["", "", ""]
+    p = row["p_holm"]
+    return [f"{percent:+.1f} %", f"({row['low']:+.1f} to {row['high']:+.1f})",
+            "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"]
+
+
+def _text_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    rule = ["-" * width for width in widths]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+                     for line in [head, rule, *lines])

@@ -1,0 +1,103 @@
+"""What a fitted mixture is made of: members, and the users and items they are asked about."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.em.loop import Run
+from pclf.em.mstep import memberships
+from pclf.em.state import Problem
+from pclf.models.base import Floats
+
+
+@dataclass(frozen=True)
+class Member:
+    """One fitted restart, ready to predict."""
+
+    users: Floats                       # (U, K)     P(k | u)
+    items: tuple[Floats, ...]           # (V, C)     P(c | v), a view
+    tables: tuple[Floats, ...]          # (R, K, C)  P(r | k, c), a view
+    user_shares: Floats                 # (G, K)     a row for each population of users
+    item_shares: tuple[Floats, ...]     # (G, C)     a view
+
+    @classmethod
+    def of(cls, fitted: Run, problem: Problem) -> "Member":
+        """P(C_u | u), P(C_vcom | v), P(C_vspe | v) by Bayes' rule, as in Model Inference."""
+        params, means = fitted.params, fitted.means
+        return cls(
+            memberships(params.users, problem.user_groups, means.users),
+            tuple(memberships(items, groups, mean) for items, groups, mean
+                  in zip(params.items, problem.item_groups, means.items, strict=True)),
+            params.tables, means.users, means.items,
+        )
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        arrays = {f"{prefix}.users": self.users, f"{prefix}.user_shares": self.user_shares}
+        for i in range(len(self.items)):
+            arrays |= {f"{prefix}.items.{i}": self.items[i], f"{prefix}.tables.{i}": self.tables[i],
+                       f"{prefix}.item_shares.{i}": self.item_shares[i]}
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_views: int) -> "Member":
+        def views(name: str) -> tuple[Floats, ...]:
+            return tuple(arrays[f"{prefix}.{name}.{i}"] for i in range(n_views))
+
+        return cls(arrays[f"{prefix}.users"], views("items"), views("tables"), arrays[f"{prefix}.user_shares"],
+                   views("item_shares"))
+
+
+@dataclass(frozen=True, eq=False)
+class Guest:
+    """A user who was not in the training ratings, placed by `fold_in`."""
+
+    ratings: Mapping[str, Mapping[Hashable, float]]
+    memberships: tuple[Floats, ...] = field(repr=False)              # (K,) a member
+    personal: Mapping[str, Floats] = field(repr=False)               # (2 + F,) a domain with ratings
+
+
+@dataclass(frozen=True, eq=False)
+class NewItem:
+    """An item that was not in the training ratings, placed by `fold_in_item`."""
+
+    domain: str
+    memberships: tuple[dict[int, Floats], ...] = field(repr=False)   # view -> (C,), a member
+    personal: Floats | None = field(repr=False)                      # (2 + F,)
+
+
+@dataclass(frozen=True)
+class Users:
+    """Some users, as a domain sees them. `known`: those with ratings there, of whom the personal view knows."""
+
+    memberships: list[Floats]               # (n, K) a member
+    personal: Floats | None                 # (n, 2 + F)
+    known: NDArray[np.bool_]                # (n,)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def __getitem__(self, rows: slice) -> "Users":
+        if len(self) == 1:
+            return self
+        personal = None if self.personal is None else self.personal[rows]
+        return Users([p[rows] for p in self.memberships], personal, self.known[rows])
+
+
+@dataclass(frozen=True)
+class Items:
+    """Some items of a domain."""
+
+    memberships: list[dict[int, Floats]]    # view -> (n, C), a member
+    personal: Floats | None                 # (n, 2 + F)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.memberships[0].values())))
+
+    def __getitem__(self, rows: slice) -> "Items":
+        if len(self) == 1:
+            return self
+        personal = None if self.personal is None else self.personal[rows]
+        return Items([{i: p[rows] for i, p in member.items()} for member in self.memberships], personal)
