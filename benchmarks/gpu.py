@@ -11,6 +11,7 @@ import argparse
 import json
 import statistics
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,10 +26,10 @@ from pclf.engines.reference import ReferenceEngine
 DEVICE = "cuda"
 PRIORS = Priors(users=2.0, items=2.0, table=2.0)
 VARIANTS = (                                      # what --tune compares, beside the settings as they are
-    {"WARPS": 2}, {"WARPS": 4}, {"TILE": 512}, {"TILE": 2048, "WARPS": 2}, {"TILE": 2048, "WARPS": 4},
-    {"WIDTHS": (8, 32, 1024)}, {"WIDTHS": (4, 16, 64, 1024)}, {"WIDTHS": (4, 8, 16, 32, 1024)},
-    {"SPLIT": 512, "WIDTHS": (4, 16, 512)}, {"SPLIT": 4096, "WIDTHS": (4, 16, 4096)},
-    {"CACHE": 1 << 40}, {"CACHE": 8 << 20}, {"CACHE": 16 << 20}, {"CACHE": 36 << 20},
+    {"TILE": 256}, {"TILE": 1024}, {"TILE": 1024, "WARPS": 2}, {"WARPS": 2},
+    {"WIDTHS": (512,)}, {"WIDTHS": (4, 16, 512)}, {"WIDTHS": (4, 8, 16, 32, 512)},
+    {"SPLIT": 256, "WIDTHS": (16, 256)}, {"SPLIT": 2048, "WIDTHS": (16, 2048)},
+    {"CACHE": 8 << 20}, {"CACHE": 36 << 20}, {"CACHE": 1 << 40},
 )
 
 
@@ -217,10 +218,20 @@ def esteps(args, report):
         report("estep", **common, seconds=time_, spread=spread, updates_per_s=args.ratings / time_)
         phases(report, data, params, **common)
         if clusters == 16:
+            place_from_host(report, engine, problem, common)
             check_sample(report, problem, params, engine.estep(data, params, 1.0))
             plain_torch(report, problem, params, common)
             if args.tune:
                 tune(report, engine, problem, params, common)
+
+
+def place_from_host(report, engine, problem, common):
+    host = replace(problem, **{name: tuple(x.cpu().numpy() for x in getattr(problem, name))
+                               for name in ("user", "item", "level")})
+    start = time.perf_counter()
+    engine.place(host)
+    torch.cuda.synchronize()
+    report("place from the host", **common, seconds=time.perf_counter() - start)
 
 
 def phases(report, data, params, **common):
@@ -231,7 +242,9 @@ def phases(report, data, params, **common):
     by_user, _ = seconds(lambda: domain.by_user.gather(q, b))
     by_item, _ = seconds(lambda: domain.by_item.gather(b, q, log=True))
     whole, _ = seconds(lambda: gpu._count(domain, params.users, b, g))
-    report("phases", **common, by_user=by_user, by_item=by_item, products=whole - by_user - by_item)
+    gathered = common["ratings"] * (b.shape[1] + 1) * 4       # a row of the other side and its index
+    report("phases", **common, by_user=by_user, by_item=by_item, products=whole - by_user - by_item,
+           by_user_bytes_per_s=gathered / by_user, by_item_bytes_per_s=gathered / by_item)
 
 
 def tune(report, engine, problem, params, common):

@@ -44,9 +44,14 @@ def make_ratings(n_domains=2, titles=True, seed=0, names=("films", "books", "gam
     return Ratings.from_arrays(arrays, scale=(1, 5), titles=shown if titles else None)
 
 
+def small(kind=PCLF, **settings):
+    """One plain fit with two clusters of each kind."""
+    sizes = {"n_common_clusters": 2, "n_specific_clusters": 2} if kind is PCLF else {"n_item_clusters": 2}
+    return kind.paper(**{"n_user_clusters": 2, "start": "memberships", **sizes, **settings})
+
+
 def fitted(kind=PCLF, n_domains=2, **options):
-    sizes = (2, 2, 2) if kind is PCLF else (2, 2)
-    return kind(*sizes, max_iter=25).fit(make_ratings(n_domains, **options), engine="reference")
+    return small(kind).fit(make_ratings(n_domains, **options), engine="reference")
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +148,7 @@ def test_nothing_that_a_title_or_a_name_contains_becomes_markup():
     domains = {name: (d.users.array()[d.user], d.items.array()[d.item], d.ratings)
                for name, d in data.domains.items()}
     titles = {name: {i: f"{NASTY} {i}" for i in d.items.ids} for name, d in data.domains.items()}
-    model = PCLF(2, 2, 2, max_iter=5).fit(Ratings.from_arrays(domains, scale=(1, 5), titles=titles),
-                                          engine="reference")
+    model = small().fit(Ratings.from_arrays(domains, scale=(1, 5), titles=titles), engine="reference")
     html = report.render(model, audit=SimpleNamespace(verdicts=[NASTY]))
     page = Page(html)
     assert not {"script", "img"} & {tag for tag, _ in page.tags}
@@ -223,6 +227,23 @@ def test_the_audit_comes_first_where_there_is_one(model):
     assert verdict in page.text["p"]
 
 
+def test_figures_of_the_audit_are_shown_where_it_has_them(model, html):
+    audit = SimpleNamespace(verdicts=["It helps."], gains={"books": {"films": 0.02}, "films": {"books": -0.01}},
+                            learning_curve={"books": CURVES, "films": CURVES})
+    page = Page(report.render(model, audit=audit))
+    assert len(page.all("figure")) == len(Page(html).all("figure")) + 3
+    assert "With few users PCLF has the lowest error in books, with many FMM" in page.text["h3"]
+
+
+def test_a_personal_view_and_learned_weights_are_told():
+    model = PCLF(2, 2, 2, max_iter=8, n_restarts=1).fit(make_ratings(), engine="reference")
+    html = report.render(model)
+    assert "and of the personal view" in html
+    assert re.search("The common clusters (raise the log score of held-out ratings by|do not help) ", html)
+    for name in model.data_.domains:
+        assert f"personal {100 * model.personal_weights_[name]:.0f}\u00a0%" in html
+
+
 def test_the_same_model_gives_the_same_page(model, html):
     assert report.render(model) == html
 
@@ -231,7 +252,7 @@ def test_a_common_matrix_is_shown_once_for_each_scale(html):
     columns = {name: tuple(make_ratings().to_frame(name).values()) for name in ("films", "books")}
     columns["books"] = (*columns["books"][:2], columns["books"][2] * 2)
     data = Ratings.from_arrays(columns, scale={"films": (1, 5), "books": (2, 4, 6, 8, 10)})
-    two = report.render(PCLF(2, 2, 2, max_iter=5).fit(data, engine="reference"))
+    two = report.render(small().fit(data, engine="reference"))
     assert len(Page(two).all("figure")) == len(Page(html).all("figure")) + 1
     assert "on the scale of films" in two
     assert "on the scale of books" in two
@@ -268,12 +289,13 @@ def test_only_fitted_models_with_clusters_have_a_report():
 
 
 def test_several_restarts_are_mentioned():
-    model = PCLF(2, 2, 2, max_iter=4, n_restarts=2).fit(make_ratings(), engine="reference")
+    model = small(n_restarts=2).fit(make_ratings(), engine="reference")
     assert "the first of 2 fits from different starts" in report.render(model)
 
 
 def test_a_single_cluster_of_each_kind_has_a_page():
-    model = PCLF(1, 1, 1, max_iter=3).fit(make_ratings(), engine="reference")
+    model = small(n_user_clusters=1, n_common_clusters=1, n_specific_clusters=1, max_iter=3)
+    model.fit(make_ratings(), engine="reference")
     html = report.render(model)
     assert "All pairs of user clusters and common clusters have the same mean rating" in html
     assert "All user clusters rank the common clusters alike" in html
@@ -358,10 +380,11 @@ def test_differences_divide_into_who_what_and_match():
 
 
 @pytest.mark.parametrize("kind", [FMM, RMGM, PCLF])
-def test_shares_and_contributions_add_up_to_one(kind):
-    model = fitted(kind)
+def test_shares_and_parts_add_up_to_one(kind):
+    model = small(kind, personal_weight=0.4).fit(make_ratings(), engine="reference")
     for name in model.data_.domains:
-        assert sum(facts.contributions(model, name).values()) == pytest.approx(1)
+        assert sum(facts.parts(model, name).values()) == pytest.approx(1)
+        assert facts.parts(model, name)["personal"] == 0.4
         assert facts.user_shares(model)[name].sum() == pytest.approx(1)
     for view in range(len(model.layout_.views)):
         assert facts.pooled(model, facts.item_shares(model, view)).sum() == pytest.approx(1)
@@ -379,7 +402,7 @@ def test_nothing_imports_pyplot_and_importing_plots_does_not_import_matplotlib()
 PROBE = """<script>
 const box = document.documentElement;
 const leaves = [...document.querySelectorAll("h1, h2, h3, h4, p, table, .card, figure, figcaption")];
-document.title = JSON.stringify({
+parent.document.title = JSON.stringify({
   width: innerWidth, content: box.scrollWidth,
   cut: leaves.filter(e => !e.closest(".scroll") && e.getBoundingClientRect().right > innerWidth + 1).length,
   headings: [...document.querySelectorAll("h2")].map(e => e.textContent),
@@ -396,12 +419,14 @@ def open_in_browser(html, folder, width, extra=""):
     if browser is None:
         pytest.skip("no chromium on the PATH: apt install chromium")
     html = re.sub(r"<meta http-equiv[^>]*>", "", html)   # it forbids scripts, the probe among them
-    path = folder / f"page{width}.html"
-    path.write_text(html.replace("</body>", f"{extra}{PROBE}</body>"), "utf-8")
+    html = html.replace("</body>", f"{extra}{PROBE}</body>")
+    path = folder / f"page{width}.html"   # in a frame, since a window cannot be as narrow as a phone
+    path.write_text(f'<!doctype html><meta charset="utf-8"><title></title><iframe srcdoc="{escape(html)}" '
+                    f'style="border: 0; width: {width}px; height: 2000px"></iframe>', "utf-8")
     done = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
          "--enable-logging=stderr", f"--user-data-dir={folder / f'profile{width}'}",
-         f"--window-size={width},2000", "--virtual-time-budget=2000", "--dump-dom", path.as_uri()],
+         "--window-size=1400,2100", "--virtual-time-budget=2000", "--dump-dom", path.as_uri()],
         capture_output=True, text=True, timeout=120, check=True)
     title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)[1]
     return json.loads(unescape(title)), [line for line in done.stderr.splitlines() if "CONSOLE" in line]

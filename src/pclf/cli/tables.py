@@ -28,7 +28,7 @@ def read_ids(path: Path) -> tuple[list[Any], list[Any]]:
     from pclf.data.columns import find_columns
 
     table = read(path)
-    user, item = find_columns(table.column_names, {"user_id": None, "item_id": None}, str(path))
+    user, item = find_columns(table.column_names, {"user_col": None, "item_col": None}, str(path))
     return table[user].to_pylist(), table[item].to_pylist()
 
 

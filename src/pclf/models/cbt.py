@@ -38,7 +38,8 @@ class CBT(_Factorised):
     n_restarts: starts of either step; the one with the least squared error is kept.
 
     A user with few ratings is over-fitted when there are many clusters to choose from: 8 did best on samples
-    of MovieLens 1M, goodbooks and Douban. With 5 ratings given, CBT can be worse there than the target's mean.
+    of MovieLens 1M, goodbooks and Douban. With 5 ratings given, CBT can be worse there than the target's
+    mean.
     """
 
     kept = ("trace_", "weights_")

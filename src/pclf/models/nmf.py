@@ -23,8 +23,9 @@ class NMF(_Factorised):
     """Non-negative factors from the observed ratings.
 
     Plain NMF over-fits people with few ratings, and only stopping early holds it back. On samples of
-    MovieLens 1M, goodbooks and Douban with 5 and 15 ratings given, the error on new ratings rises after 10 iterations
-    already, with 2 factors or 20, and a single factor does no worse. Raise `max_iter` where data are dense.
+    MovieLens 1M, goodbooks and Douban with 5 and 15 ratings given, the error on new ratings rises after 10
+    iterations already, with 2 factors or 20, and a single factor does no worse. Raise `max_iter` where data
+    are dense.
     """
 
     def __init__(self, n_factors: int = 20, *, max_iter: int = 10, tol: float = 1e-6,

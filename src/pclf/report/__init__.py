@@ -71,7 +71,7 @@ def write(model: "_Mixture", path: str | Path, *, test: Ratings | None = None, a
     """Write the report of a fitted FMM, RMGM or PCLF to an HTML file, whole or not at all.
 
     test: ratings to check predictions with; without them those of the fit are used, and the page says so.
-    audit: an object whose `verdicts` are sentences on whether pooling helped.
+    audit: what `pclf.audit` found, or any object whose `verdicts` are sentences.
     """
     path = Path(path)
     if path.is_dir():
@@ -111,7 +111,7 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
     with matplotlib.rc_context(STYLE):
         views = [_view_page(model, i) for i in range(len(model.layout_.views))]
         figures = {"fit": _fit_figure(model), "user_figure": _user_figure(model),
-                   "shares": _shares_figure(model)}
+                   "shares": _shares_figure(model), "audited": _audit_figures(audit)}
         checked, checks = _checks(model, test)
     return page.render(
         **figures, model=model, kind=type(model).__name__, version=pclf.__version__, data=model.data_,
@@ -283,16 +283,39 @@ def _user_figure(model: "_Mixture") -> Figure | None:
 
 
 def _shares_figure(model: "_Mixture") -> Figure | None:
-    if all(len(views) == 1 for views in model.weights_.values()):
+    parts = {name: facts.parts(model, name) for name in model.data_.domains}
+    if all(len(kinds) == 1 for kinds in parts.values()):
         return None
-    parts, found = [], []
-    for name, views in model.weights_.items():
-        common = views.get(0, 0.0)
-        parts.append(f"{name}: common {plots._percent(common)}, own {plots._percent(1 - common)}")
-        found.append(f"{plots._percent(max(0.0, facts.contributions(model, name).get(0, 0.0)))} in {name}")
-    caption = (f"The weights W1 of the common clusters and W2 of the domain's own in the prediction. Of the "
-               f"differences between predictions, the common clusters make {_listed(found)}.")
-    return _figure(plots.shares(model), "Stacked bars", caption, "; ".join(parts) + ".")
+    caption = "The weights of the prediction: of the clusters that all domains share, of the domain's own"
+    if any("personal" in kinds for kinds in parts.values()):
+        caption += ", and of the personal view, which knows each user and item of one domain by factors"
+    said = "; ".join(f"{name}: " + ", ".join(f"{kind} {plots._percent(w)}" for kind, w in kinds.items())
+                     for name, kinds in parts.items())
+    return _figure(plots.shares(model), "Stacked bars", f"{caption}.{_what_transfers(model)}", f"{said}.")
+
+
+def _what_transfers(model: "_Mixture") -> str:
+    """What learning W1 found on held-out ratings, where it was learned."""
+    if getattr(model, "common_weight", None) != "auto" or not model.transfer_:
+        return ""
+    helped = [f"{t.gain:.4f} in {name}" for name, t in model.transfer_.items() if t.weight]
+    others = [name for name, t in model.transfer_.items() if not t.weight]
+    found = [f"raise the log score of held-out ratings by {_listed(helped)}"] * bool(helped)
+    found += [f"do not help {_listed(others)}"] * bool(others)
+    return f" The common clusters {' and '.join(found)}."
+
+
+def _audit_figures(audit: Any) -> list[Figure]:
+    """Affinities and learning curves, where the audit has them."""
+    figures = []
+    if any(row for row in (getattr(audit, "gains", None) or {}).values()):
+        caption = "How much the error of a domain falls (+) or rises (-) when it is pooled with one other domain."
+        figures.append(_figure(plots.affinity(audit.gains), "Heat map", caption))
+    for target, curves in (getattr(audit, "learning_curve", None) or {}).items():
+        caption = (f"By the number of users of {target} to learn from. Bands are 95\u00a0% intervals of the "
+                   f"difference to the model of one domain alone: its line is outside where there is one.")
+        figures.append(_figure(plots.learning_curve(curves, domain=target), "Line chart", caption))
+    return figures
 
 
 def _checks(model: "_Mixture", test: Ratings | None) -> tuple[str, list[Figure]]:

@@ -68,9 +68,9 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
     levels = own.scale.to_levels(model.data_.n_levels)[own.scale.position(truth)]
     prediction, proba = np.empty(0), np.empty((0, model.data_.n_levels))
     if len(chosen):
-        prediction = model.predict_codes(domain, users, items)
         proba = model._distribution(domain, model._known_users(domain, users),
                                     model._known_items(domain, items))
+        prediction = model._on_scale(domain, proba @ model.data_.level_values(domain))
     return Checked(domain, test is not None, len(known), truth, prediction, levels, proba)
 
 
@@ -207,21 +207,11 @@ def view_words(model: "_Mixture", view: int, n: int = 4) -> list[list[str]]:
     return distinctive_words(titles, np.concatenate(rows), n)
 
 
-def contributions(model: "_Mixture", domain: str) -> dict[int, float]:
-    """Of the differences between predictions, the share that each view makes: cov(W f_view, f) / var(f)."""
-    d = model.data_.domains[domain]
-    rng = np.random.default_rng(0)
-    chosen = rng.choice(len(d), SAMPLE, replace=False) if len(d) > SAMPLE else np.arange(len(d))
-    users, items = model._known_users(domain, d.user[chosen]), model._known_items(domain, d.item[chosen])
-    values, parts = model.data_.level_values(domain), {}
-    for i, weight in model.weights_[domain].items():
-        parts[i] = np.zeros(len(chosen))
-        for member, p, q in zip(model.members_, users, items, strict=True):
-            s = np.einsum("r,rkc->kc", values, member.tables[i])
-            parts[i] += weight * np.einsum("nc,nc->n", p @ s, q[i])
-    whole = sum(parts.values())
-    spread = whole.var()
-    if spread <= 0:
-        return dict(model.weights_[domain])
-    whole -= whole.mean()
-    return {i: float(np.mean(part * whole) / spread) for i, part in parts.items()}
+def parts(model: "_Mixture", domain: str) -> dict[str, float]:
+    """How much of a prediction each kind of view carries: "common" and "own" clusters, the "personal" view."""
+    personal = model.personal_weights_.get(domain, 0.0)
+    out = {"common": 0.0, "own": 0.0}
+    for view, weight in model.weights_[domain].items():
+        out["common" if view == 0 and has_common_view(model) else "own"] += (1 - personal) * weight
+    kinds = ["common"] * has_common_view(model) + ["own"] * (len(model.layout_.views) > 1 or not out["common"])
+    return {kind: out[kind] for kind in kinds} | ({"personal": personal} if personal else {})

@@ -7,7 +7,8 @@ Titles state what is to be seen. Colours can be told apart by the colour-blind: 
 palette of Okabe & Ito for domains. Nothing here touches pyplot or its global state.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,19 +93,23 @@ def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = N
 
 
 def shares(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
-    """How the views share the prediction in each domain: W1 and W2 of eq. (Fr)."""
+    """How common clusters, the domain's own clusters and the personal view share the prediction of each domain.
+
+    The clusters' parts are W1 and W2 of eq. (Fr), times what the personal view leaves them.
+    """
     names = list(model.data_.domains)
     ax = _axes(ax, WIDTH, (34 + 34 * len(names)) / 72)
     for y, name in enumerate(names):
+        own = _colour(model, name)
+        colours = {"common": COMMON_COLOUR, "own": own, "personal": _lighter(own)}
         left = 0.0
-        for i, weight in model.weights_[name].items():
-            common = i == 0 and facts.has_common_view(model)
-            colour = COMMON_COLOUR if common else _colour(model, name)
-            ax.barh(y, weight, left=left, height=0.62, color=colour)
-            label = f"{'common' if common else 'own'} {_percent(weight)}"
-            if weight > 0.18:
-                ax.text(left + weight / 2, y, label, ha="center", va="center", fontsize="small",
-                        color=_readable_on(colour))
+        for kind, weight in facts.parts(model, name).items():
+            ax.barh(y, weight, left=left, height=0.62, color=colours[kind])
+            label = f"{kind} {_percent(weight)}"
+            if weight < 0.022 * len(label):   # wider than its bar
+                label = _percent(weight) if weight >= 0.1 else ""
+            ax.text(left + weight / 2, y, label, ha="center", va="center", fontsize="small",
+                    color=_readable_on(colours[kind]))
             left += weight
     ax.set_yticks(range(len(names)), [_short(name) for name in names])
     ax.set_ylim(len(names) - 0.5, -0.5)
@@ -216,11 +221,13 @@ def _calibration(model: "_Mixture", checks: list[facts.Checked], ax: "Axes | Non
 
 
 def learning_curve(curves: Mapping[str, Sequence[tuple[float, float, float, float]]],
-                   ax: "Axes | None" = None) -> "Axes":
-    """Errors by the number of target users: for each model (users, error, low, high), an interval."""
+                   ax: "Axes | None" = None, *, domain: str | None = None) -> "Axes":
+    """Errors by the number of target users: for each model (users, error, low, high), an interval.
+
+    domain: the target, for the title.
+    """
     ax = _axes(ax, WIDTH, 3.0)
-    for (name, points), colour, marker in zip(curves.items(), DOMAIN_COLOURS * len(curves), _markers(),
-                                              strict=False):
+    for (name, points), colour, marker in zip(curves.items(), cycle(DOMAIN_COLOURS), _markers(), strict=False):
         n, error, low, high = np.array(sorted(points), float).T
         ax.fill_between(n, low, high, color=colour, alpha=0.15, lw=0)
         ax.plot(n, error, color=colour, marker=marker, ms=4.5, lw=1.8, label=name)
@@ -232,12 +239,10 @@ def learning_curve(curves: Mapping[str, Sequence[tuple[float, float, float, floa
     ax.set_ylabel("error")
     ax.grid(axis="y", alpha=GRID)
     ax.legend(frameon=False, fontsize="small")
-    last = {name: max(points)[1] for name, points in curves.items()}
-    first = {name: min(points)[1] for name, points in curves.items()}
-    few, many = min(first, key=first.__getitem__), min(last, key=last.__getitem__)
-    return _finished(ax, f"{few} has the lowest error at every size" if few == many and len(sizes) == 1 else
-                     f"With few users {few} has the lowest error, with many {many}" if few != many else
-                     f"{few} has the lowest error with few users and with many")
+    where = f" in {domain}" if domain else ""
+    few, many = (min(curves, key=lambda name: end(curves[name])[1]) for end in (min, max))
+    return _finished(ax, f"With few users as with many, {few} has the lowest error{where}" if few == many else
+                     f"With few users {few} has the lowest error{where}, with many {many}")
 
 
 def affinity(gains: Mapping[str, Mapping[str, float]], ax: "Axes | None" = None) -> "Axes":
@@ -307,9 +312,12 @@ def _readable_on(colour: str) -> str:
     return "#000000" if linear @ [0.2126, 0.7152, 0.0722] > 0.179 else "#ffffff"
 
 
-def _markers() -> Any:
-    from itertools import cycle
+def _lighter(colour: str) -> str:
+    """Half way to white."""
+    return "#" + "".join(f"{(int(colour[i:i + 2], 16) + 255) // 2:02x}" for i in (1, 3, 5))
 
+
+def _markers() -> Iterator[str]:
     return cycle("osD^vP")
 
 
@@ -380,17 +388,18 @@ def _signed(x: float) -> str:
 
 
 def _who_carries(model: "_Mixture") -> str:
-    if not facts.has_common_view(model):
-        return "Each domain is predicted by its own clusters alone"
-    carried = {name: views.get(0, 0.0) for name, views in model.weights_.items()}
+    kind, what = ("common", "The common") if facts.has_common_view(model) else ("own", "A domain's own")
+    carried = {name: facts.parts(model, name)[kind] for name in model.data_.domains}
     least, most = min(carried, key=carried.__getitem__), max(carried, key=carried.__getitem__)
+    if carried[most] == 0:
+        return f"{what} clusters carry nothing of any prediction"
     if carried[least] == 1:
-        return "The common clusters carry every prediction alone"
+        return f"{what} clusters carry every prediction alone"
     if len(carried) == 1:
-        return f"The common clusters carry {_percent(carried[most])} of the prediction for {most}"
+        return f"{what} clusters carry {_percent(carried[most])} of the prediction for {most}"
     if _percent(carried[least]) == _percent(carried[most]):
-        return f"The common clusters carry {_percent(carried[most])} of the prediction in every domain"
-    return (f"The common clusters carry {_percent(carried[most])} of the prediction for {most}, "
+        return f"{what} clusters carry {_percent(carried[most])} of the prediction in every domain"
+    return (f"{what} clusters carry {_percent(carried[most])} of the prediction for {most}, "
             f"{_percent(carried[least])} for {least}")
 
 
