@@ -17,9 +17,9 @@ _HOME = {
     "given_n": "pclf.data.splits", "hold_out": "pclf.data.splits", "user_folds": "pclf.data.splits",
     "PCLF": "pclf.models.pclf", "RMGM": "pclf.models.rmgm", "FMM": "pclf.models.fmm",
     "Bias": "pclf.models.bias", "NMF": "pclf.models.nmf", "CBT": "pclf.models.cbt", "TALMUD": "pclf.models.talmud",
-    "load": "pclf.models", "compare": "pclf.evaluate.compare",
+    "load": "pclf.models", "compare": "pclf.evaluate.compare", "audit": "pclf.evaluate.audit",
 }
-_ROOMS = ("data", "datasets", "em", "engines", "errors", "evaluate", "models", "storage")
+_ROOMS = ("data", "datasets", "em", "engines", "errors", "evaluate", "models", "plots", "storage")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pclf.data.splits import given_n as given_n
     from pclf.data.splits import hold_out as hold_out
     from pclf.data.splits import user_folds as user_folds
+    from pclf.evaluate.audit import audit as audit
     from pclf.evaluate.compare import compare as compare
     from pclf.models import load as load
     from pclf.models.bias import Bias as Bias

@@ -181,6 +181,78 @@ def evaluate(files: Files,
     return _json(rows) if as_json else print(text)
 
 
+@app.command(epilog="Example: pclf audit movies=movies.csv books=books.csv --repeats 2")
+def audit(files: Files,
+          given: Annotated[int, typer.Option(min=1, help="Ratings a held-out user keeps.")] = 10,
+          repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 5,
+          seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
+          scale: ScaleOption = [], shared_users: SharedUsers = False,  # noqa: B006
+          shared_items: SharedItems = False, duplicates: Duplicates = "error", config: Config = None,
+          as_json: AsJson = False) -> None:
+    """Does pooling help? Each domain with and without the others, against a shuffled control."""
+    from pclf.evaluate.audit import audit as run_audit
+
+    data = arguments.read_ratings(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
+                                  titles=[], shared_users=shared_users, shared_items=shared_items,
+                                  duplicates=duplicates)
+    _note(_preview(data))
+    found = run_audit(data, given=given, repeats=repeats, seed=seed, progress=True)
+    return _json(found.to_dict()) if as_json else print(found)
+
+
+@app.command(epilog="Example: pclf reproduce --pair BC-ML --given 5 --repeats 2 --models Bias,PCLF --out runs/small")
+def reproduce(pair: Annotated[list[str], typer.Option(help="BC-EM, BC-ML or ML-EM; all by default.")] = [],  # noqa: B006
+              given: Annotated[list[int], typer.Option(help="5, 10 or 15; all by default.")] = [],  # noqa: B006
+              repeats: Annotated[int, typer.Option(min=1, help="New samples of users and items.")] = 10,
+              models: Annotated[str, typer.Option(help="Systems, with commas.")] = "NMF,FMM,RMGM,PCLF,CBT,TALMUD,BIAS",
+              preset: Annotated[str, typer.Option(help="paper (its settings), best (the defaults) or both.")] = "paper",
+              out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; a run goes on from there.")] = None,
+              jobs: Annotated[int | None, typer.Option(help="Processes; one a core by default.")] = None,
+              as_json: AsJson = False) -> None:
+    """The paper's Tables 1 to 3 and its weight figure, from real data."""
+    from pclf.evaluate import paper
+
+    found = paper.reproduce(pair or tuple(paper.PAIRS), given or paper.GIVENS, repeats,
+                            [name.strip().upper() for name in models.split(",")], preset, out, n_jobs=jobs,
+                            progress=True)
+    if as_json:
+        return _json(found.rows)
+    print(found)
+    if out is not None:
+        _note(f"tables, tests and figures: {out}")
+
+
+@app.command(epilog="Example: pclf report model --out report.html")
+def report(model: ModelPath,
+           out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+           as_json: AsJson = False) -> None:
+    """Write one self-contained HTML page about a fitted model."""
+    from pclf import models
+    from pclf.models.mixture import _Mixture
+
+    fitted = models.load(model)
+    if not isinstance(fitted, _Mixture):
+        raise ValueError(f"a report needs PCLF, RMGM or FMM; {model} holds {type(fitted).__name__}.")
+    path = fitted.report(out)
+    return _json({"out": str(path), "bytes": path.stat().st_size}) if as_json else print(f"report -> {path}")
+
+
+@app.command(epilog="Example: pclf bench --quick --json")
+def bench(quick: Annotated[bool, typer.Option("--quick", help="The main figures, in under 90 seconds.")] = False,
+          out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to append JSON lines to.")] = None,
+          as_json: AsJson = False) -> None:
+    """Measure the speed of this installation on this machine."""
+    from pclf import bench as benchmarks
+
+    rows = benchmarks.quick() if quick else benchmarks.full()
+    if out is not None:
+        benchmarks.write(rows, out)
+    if as_json:
+        return _json(rows)
+    columns = list(rows[0])
+    tables.show("Speed", columns, [[_cell(row[c]) for c in columns] for row in rows])
+
+
 @app.command(epilog="Example: pclf doctor")
 def doctor(as_json: AsJson = False) -> None:
     """Say what is installed, which engines work here and why not, threads, memory, data found."""
@@ -244,7 +316,7 @@ def _write(table: Any, out: Path | None, as_json: bool) -> None:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{value:,.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def _json(value: Any) -> None:

@@ -48,7 +48,7 @@ WIDTHS = (16, SPLIT)      # lists of up to so many ratings share a launch; short
 TILE = 512                # numbers a program holds at a time: 32 ratings of 16 clusters, for one warp
 WARPS = 1
 CACHE = 24 << 20          # bytes of gathered rows the L2 cache keeps while a block of them is worked on
-FULL = 32                 # ratings an (item, block) pair must have on average for blocks to pay
+FULL = 32                 # ratings a list must have for each block, or it is not cut into blocks
 CHUNK = 1 << 27           # ratings sorted at a time
 BLOCK = 4096              # users whose share of a table is summed in float32
 
@@ -356,48 +356,52 @@ def _padded(clusters: int) -> int:
 def _side(major: Tensor, minor: Tensor, n_major: int, n_minor: int, block: int) -> Side:
     """Lists of minor codes, one for each major code.
 
-    Where the rows to be gathered exceed the cache and lists are long, lists are cut at multiples of `block`
-    and worked on block after block, so that a block's rows are read from memory once.
+    Where the rows to be gathered exceed the cache, long lists are cut at multiples of `block` and worked on
+    block after block, so that a block's rows are read from memory once.
     """
+    counts = torch.bincount(major, minlength=n_major)
     n_blocks = -(-n_minor // max(1, block))
-    if len(major) < FULL * n_major * n_blocks:
-        n_blocks, block = 1, n_minor
-    neighbours, starts = _grouped(major, minor, n_major, n_minor, block, n_blocks)
+    row, number = _numbered(1 + (n_blocks - 1) * (counts >= FULL * n_blocks))
+    neighbours, starts = _grouped(major, minor, n_minor, counts.cumsum(0), row, number * block)
     length = starts.diff()
-    pieces = (length + (SPLIT - 1)) // SPLIT
-    cell = torch.repeat_interleave(torch.arange(len(length), device=major.device), pieces)
-    skip = (torch.arange(len(cell), device=major.device) - (pieces.cumsum(0) - pieces)[cell]) * SPLIT
-    row, size = cell // n_blocks, (length[cell] - skip).clamp_(max=SPLIT)
-    in_row = torch.bincount(row, minlength=n_major)                 # pieces of a row's list
-    part = in_row[row] > 1
+    cell, piece = _numbered((length + (SPLIT - 1)) // SPLIT)
+    row, start, length = row[cell], starts[cell] + piece * SPLIT, length[cell] - piece * SPLIT
+    pieces = torch.bincount(row, minlength=n_major)                 # of a row's list
+    part = pieces[row] > 1
     target = torch.where(part, n_major - 1 + part.cumsum(0), row)   # whole lists go straight to their row
-    split = in_row.gt(1).nonzero().squeeze(1)
-    in_split = in_row[split]
+    split = pieces.gt(1).nonzero().squeeze(1)
+    parts = pieces[split]
     return Side(
         n_major,
-        int(in_split.sum()),
+        int(parts.sum()),
         neighbours,
-        _segments(row, starts[cell] + skip, size, target, cell % n_blocks),
-        _segments(split, n_major + in_split.cumsum(0) - in_split, in_split, split, split * 0),
+        _segments(row, start, length.clamp_(max=SPLIT), target, number[cell]),
+        _segments(split, n_major + parts.cumsum(0) - parts, parts, split, split * 0),
     )
 
 
-def _grouped(major: Tensor, minor: Tensor, n_major: int, n_minor: int, block: int,
-             n_blocks: int) -> tuple[Tensor, Tensor]:
-    """Minor codes in order of (major, minor), and where each (major, block of minors) starts in them."""
-    neighbours = torch.empty(len(major), dtype=torch.int32, device=major.device)
-    starts = torch.full((n_major * n_blocks + 1,), len(major), dtype=torch.int64, device=major.device)
-    ends = torch.bincount(major, minlength=n_major).cumsum(0)
-    marks = torch.tensor([*range(CHUNK, len(major), CHUNK)], dtype=torch.int64, device=major.device)
-    cuts = torch.searchsorted(ends, marks) + 1
+def _numbered(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Index i repeated counts[i] times, and which time it is: [2, 0, 1] gives [0, 0, 2] and [0, 1, 0]."""
+    which = torch.repeat_interleave(counts)
+    return which, torch.arange(len(which), device=counts.device) - (counts.cumsum(0) - counts)[which]
+
+
+def _grouped(major: Tensor, minor: Tensor, n_minor: int, ends: Tensor, row: Tensor,
+             first: Tensor) -> tuple[Tensor, Tensor]:
+    """Minor codes in order of (major, minor), and where in them each cell starts: list `row` from `first` on."""
+    device = major.device
+    neighbours = torch.empty(len(major), dtype=torch.int32, device=device)
+    starts = torch.full((len(row) + 1,), len(major), dtype=torch.int64, device=device)
+    marks = torch.tensor([*range(CHUNK, len(major), CHUNK)], dtype=torch.int64, device=device)
+    bounds = sorted({0, *(torch.searchsorted(ends, marks) + 1).tolist(), len(ends)})   # about CHUNK ratings each
+    cells = torch.searchsorted(row, torch.tensor(bounds, device=device)).tolist()
     done = 0
-    for low, high in pairwise(sorted({0, *cuts.tolist(), n_major})):        # majors of about CHUNK ratings
+    for (low, high), (left, right) in zip(pairwise(bounds), pairwise(cells), strict=True):
         inside = (major >= low) & (major < high)
         keys = (major[inside].long() * n_minor + minor[inside]).sort().values
         neighbours[done : done + len(keys)] = keys % n_minor
-        cells = torch.arange(low * n_blocks, high * n_blocks, device=major.device)
-        firsts = cells // n_blocks * n_minor + cells % n_blocks * block
-        starts[low * n_blocks : high * n_blocks] = done + torch.searchsorted(keys, firsts)
+        wanted = row[left:right] * n_minor + first[left:right]
+        starts[left:right] = done + torch.searchsorted(keys, wanted)
         done += len(keys)
     return neighbours, starts
 

@@ -275,7 +275,7 @@ def _plan(trial: Trial, target: str, repeats: int, sizes: Sequence[int | None]) 
     for arm in dict.fromkeys([pooled, Arm("RMGM", others)]):
         yield Contrast(*whole, arm, twin)
         yield Contrast(*whole, arm, bias)
-        yield from _controls(Contrast(*whole, arm, twin))
+    yield from _controls(Contrast(*whole, pooled, twin))
     if len(others) > 1:
         for source in others:
             yield Contrast(*whole, Arm(label, (source,)), twin)

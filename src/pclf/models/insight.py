@@ -29,14 +29,14 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Part:
-    """What one view contributes to a prediction."""
+    """What one view contributes to a prediction. The personal view has no clusters."""
 
-    view: str
-    weight: float                              # W of eq. (Fr)
+    view: str                                  # "common", a domain, or "personal"
+    weight: float                              # of the views together, 1
     prediction: float                          # of this view alone
-    cell: tuple[int, int]                      # the user and item cluster that matter most
-    cell_weight: float                         # P(k | u) P(c | v) there
-    cell_rating: float                         # S there
+    cell: tuple[int, int] | None = None        # the user and item cluster that matter most
+    cell_weight: float = 0.0                   # P(k | u) P(c | v) there
+    cell_rating: float = 0.0                   # S there
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,17 @@ def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_doma
     p_user, member = users.memberships[0][0], model.members_[0]
     strongest = tuple((int(k), float(p_user[k])) for k in np.argsort(-p_user)[:3])
     parts = []
+    own = model.personal_weights_.get(domain, 0.0) * float(users.known[0])
     for i, weight in model.weights_[domain].items():
         s = np.einsum("r,rkc->kc", values, member.tables[i])
         joint = np.outer(p_user, items.memberships[0][i][0])
         k, c = np.unravel_index(joint.argmax(), joint.shape)
-        parts.append(Part(model.layout_.views[i].name, weight, float((joint * s).sum()), (int(k), int(c)),
-                          float(joint[k, c]), float(s[k, c])))
+        parts.append(Part(model.layout_.views[i].name, (1 - own) * weight, float((joint * s).sum()),
+                          (int(k), int(c)), float(joint[k, c]), float(s[k, c])))
+    if own and users.personal is not None and items.personal is not None:
+        logits = model.personal_[domain].logits(users.personal, items.personal)[0]
+        probability = np.exp(logits - logits.max())
+        parts.append(Part("personal", own, float(probability @ values / probability.sum())))
     title = target.title(int(target.items.encode([item])[0])) if item in target.items else str(item)
     return Explanation(_in_words(model, domain, title, prediction, parts, strongest), prediction, distribution,
                        tuple(parts), strongest)
@@ -153,10 +158,16 @@ def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, par
     lines = [f"{title}: {prediction:.2f} of {best:g} expected."]
     tastes = ", ".join(f"cluster {k} ({p:.0%})" for k, p in strongest if p >= 0.05)
     lines.append(f"The user's tastes: {tastes}.")
-    for part in parts:
+    for part in sorted(parts, key=lambda part: -part.weight):
+        if part.weight < 0.05:
+            continue
+        if part.cell is None:
+            lines.append(f"{part.weight:.0%} from what is known of this user and this item alone, which says "
+                         f"{part.prediction:.2f}.")
+            continue
         kind = "common" if part.view == "common" else f"{part.view}-only"
         like = ", ".join(t for _, t, _ in members[part.view, part.cell[1]] if t != title)
-        lines.append(f"{part.weight:.0%} of it from the {kind} clusters, which say {part.prediction:.2f}: user cluster "
+        lines.append(f"{part.weight:.0%} from the {kind} clusters, which say {part.prediction:.2f}: user cluster "
                      f"{part.cell[0]} gives {part.cell_rating:.2f} to items like {like or 'no other'}.")
     return "\n".join(lines)
 

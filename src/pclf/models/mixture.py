@@ -11,6 +11,7 @@ averaged over them. Where there is a personal view, it is pooled with that (see 
 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,9 +35,11 @@ RESTARTS = 4                  # of n_restarts="auto" on small data
 RESTARTS_FROM = 400_000       # ratings from which one restart is enough
 PERSONAL_UP_TO = 50_000_000   # ratings above which personal_weight="auto" leaves the personal view out
 
-PLAIN: dict[str, Any] = {     # the published models: maximum likelihood, one fit, nothing personal
+# The published models: plain annealed EM. It climbs slowly at first, so no tolerance may stop it there, and without
+# priors it over-fits after some 30 iterations.
+PLAIN: dict[str, Any] = {
     "user_prior": 0.0, "item_prior": 0.0, "table_prior": 0.0, "personal_weight": 0.0, "start": "posteriors",
-    "max_iter": 50, "n_restarts": 1,
+    "max_iter": 30, "tol": 0.0, "n_restarts": 1,
 }
 
 
@@ -172,6 +175,13 @@ class _Mixture(Recommender):
         """Each user cluster and item cluster with its share and its typical members."""
         self._check_fitted()
         return insight.clusters(self)
+
+    def report(self, path: str | Path = "report.html", *, test: Ratings | None = None, audit: Any = None) -> Path:
+        """Write one self-contained HTML page: what was pooled, the fit, clusters, matrices, calibration."""
+        from pclf import report
+
+        self._check_fitted()
+        return report.write(self, path, test=test, audit=audit)
 
     def rating_matrix(self, view: int, domain: str) -> Floats:
         """S of eqs. (Scom), (Sspeone), (Sspetwo): the mean rating of each co-cluster, on a domain's scale. (K, C)"""

@@ -300,8 +300,11 @@ def _what_transfers(model: "_Mixture") -> str:
         return ""
     helped = [f"{t.gain:.4f} in {name}" for name, t in model.transfer_.items() if t.weight]
     others = [name for name, t in model.transfer_.items() if not t.weight]
-    found = [f"raise the log score of held-out ratings by {_listed(helped)}"] * bool(helped)
-    found += [f"do not help {_listed(others)}"] * bool(others)
+    found = []
+    if helped:
+        found.append(f"raise the log score of held-out ratings by {_listed(helped)}")
+    if others:
+        found.append(f"do not help {_listed(others)}")
     return f" The common clusters {' and '.join(found)}."
 
 
