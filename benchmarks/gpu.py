@@ -27,9 +27,9 @@ DEVICE = "cuda"
 PRIORS = Priors(users=2.0, items=2.0, table=2.0)
 VARIANTS = (                                      # what --tune compares, beside the settings as they are
     {"TILE": 256}, {"TILE": 1024}, {"TILE": 1024, "WARPS": 2}, {"WARPS": 2},
-    {"WIDTHS": (512,)}, {"WIDTHS": (4, 16, 512)}, {"WIDTHS": (4, 8, 16, 32, 512)},
-    {"SPLIT": 256, "WIDTHS": (16, 256)}, {"SPLIT": 2048, "WIDTHS": (16, 2048)},
-    {"CACHE": 8 << 20}, {"CACHE": 36 << 20}, {"CACHE": 1 << 40},
+    {"WIDTHS": (512,)}, {"WIDTHS": (16, 512)}, {"WIDTHS": (2, 4, 8, 16, 32, 512)},
+    {"SPLIT": 128, "WIDTHS": (4, 8, 16, 128)}, {"SPLIT": 2048, "WIDTHS": (4, 8, 16, 2048)},
+    {"CACHE": 8 << 20}, {"CACHE": 36 << 20}, {"CACHE": 1 << 40}, {"FULL": 8}, {"FULL": 128},
 )
 
 
@@ -213,7 +213,8 @@ def esteps(args, report):
         problem = problem_of([codes], [n_users], [args.items], args.levels, layout)
         params = start_of(problem)
         data = engine.place(problem)
-        common = {"ratings": args.ratings, "clusters": clusters, "views": 1}
+        common = {"ratings": args.ratings, "clusters": clusters, "user_clusters": 20, "views": 1,
+                  "users": n_users, "items": args.items, "levels": args.levels}
         time_, spread = seconds(lambda: engine.estep(data, params, 1.0))  # noqa: B023
         report("estep", **common, seconds=time_, spread=spread, updates_per_s=args.ratings / time_)
         phases(report, data, params, **common)

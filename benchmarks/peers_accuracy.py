@@ -1,6 +1,6 @@
 """Accuracy of the peers on the paper's protocol. Runs in the peers' own environment, never in the project's.
 
-    python -m venv peers && peers/bin/pip install scikit-surprise cmfrec threadpoolctl myfm lenskit
+    python -m venv peers && peers/bin/pip install scikit-surprise cmfrec threadpoolctl myfm lenskit "setuptools<81"
     peers/bin/python benchmarks/peers_accuracy.py --splits SPLITS --out peers.jsonl
 
 SPLITS holds one file a domain and repeat, `BC-0.npz` ... `EM-9.npz`, with four arrays: user (0..499), item
@@ -11,6 +11,8 @@ are among its training ratings, since most of them cannot fold a user in.
 Settings come from a small grid a peer (`GRIDS`), chosen for each domain and N on validation ratings alone: in
 repeats 0 and 1, the last 80 of the training users keep N ratings and are scored on the rest. The best by MAE
 gives the row for MAE, the best by RMSE the row for RMSE; where they agree there is one row with `chosen_by` "both".
+
+myFM's import needs setuptools < 81; cmfrec's needs threadpoolctl. On Python 3.11 pip finds LensKit 2025.8.1.
 
 A row: {"peer", "domain", "given", "repeat", "chosen_by", "settings", "mae", "mae_rounded", "rmse", "seconds"};
 `mae_median` as well for peers that predict a distribution. Rows that are in the file already are not run again.
@@ -38,10 +40,11 @@ Prediction = tuple[np.ndarray, np.ndarray | None]       # mean, median where the
 
 
 def surprise(name: str, train: Triples, test: Triples, seed: int, settings: Settings) -> Prediction:
+    import pandas as pd
     import surprise as s
 
-    frame = list(zip(*(x.tolist() for x in train), strict=True))
-    data = s.Dataset.load_from_df(_frame(frame), s.Reader(rating_scale=(1, 5))).build_full_trainset()
+    frame = pd.DataFrame(dict(zip(("user", "item", "rating"), train, strict=True)))
+    data = s.Dataset.load_from_df(frame, s.Reader(rating_scale=(1, 5))).build_full_trainset()
     if name == "BaselineOnly":
         model = s.BaselineOnly(bsl_options={"method": "als", **settings}, verbose=False)
     elif name == "SlopeOne":
@@ -56,8 +59,7 @@ def cmfrec(name: str, train: Triples, test: Triples, seed: int, settings: Settin
     from cmfrec import CMF
     from scipy.sparse import coo_matrix
 
-    shape = (500, 1000)
-    matrix = coo_matrix((train[2].astype(float), (train[0], train[1])), shape=shape)
+    matrix = coo_matrix((train[2].astype(float), (train[0], train[1])), shape=(500, 1000))
     model = CMF(method="als", use_cg=False, random_state=seed, verbose=False, nthreads=1, **settings).fit(matrix)
     return model.predict(test[0], test[1]), None
 
@@ -112,9 +114,10 @@ GRIDS: dict[str, tuple[Peer, list[Settings]]] = {
     "SlopeOne": (surprise, [{}]),
     "CoClustering": (surprise, _grid(n_cltr_u=[2, 3, 5], n_cltr_i=[2, 3, 5], n_epochs=[20])),
     "NMF": (surprise, _grid(n_factors=[5, 15], n_epochs=[50], reg_pu=[0.06, 0.2], reg_qi=[0.06, 0.2])
-            + _grid(n_factors=[5], n_epochs=[50], biased=[True], reg_pu=[0.2], reg_qi=[0.2], reg_bu=[0.05], reg_bi=[0.05])),
+            + _grid(n_factors=[5], n_epochs=[50], biased=[True], reg_pu=[0.2], reg_qi=[0.2], reg_bu=[0.05],
+                    reg_bi=[0.05])),
     "cmfrec": (cmfrec, _grid(k=[5, 20, 40], lambda_=[3.0, 6.0, 12.0, 24.0], add_implicit_features=[False, True])),
-    "myFM": (myfm, _grid(rank=[2, 4, 8, 16], n_iter=[200])),
+    "myFM": (myfm, _grid(rank=[0, 2, 4, 8, 16], n_iter=[200])),
     "SVDpp": (surprise, _grid(n_factors=[10], n_epochs=[20, 40], reg_all=[0.02, 0.1], cache_ratings=[True])),
     "LensKit": (lenskit, _grid(embedding_size=[5, 20, 40], epochs=[15], regularization=[0.1, 0.3, 1.0],
                                damping=[5.0])),
@@ -188,12 +191,6 @@ def main() -> None:
                        "seconds": round(time.perf_counter() - start, 3)}
                 out.write(json.dumps(row) + "\n")
                 out.flush()
-
-
-def _frame(rows: list[tuple[int, int, int]]) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=["user", "item", "rating"])
 
 
 if __name__ == "__main__":

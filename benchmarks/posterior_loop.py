@@ -1,9 +1,9 @@
 """What the CPU engine is measured against: a numba loop that forms the K x C posterior of each rating.
 
-It has the interface of an engine and gives the same counts. It is written with care, so that the comparison is
-about the algorithm: float32, fast mathematics, ratings in the order of users, threads that share nothing (users
-apart, items and tables a copy each). `touch` is the floor: what the CPU engine reads and writes for each rating,
-without its arithmetic.
+It has the interface of an engine and gives the same counts. It is written with care, so that the comparison
+is about the algorithm: float32, fast mathematics, ratings in the order of users, threads that share nothing
+(users apart, items and tables a copy each). `touch` is the floor: what the CPU engine reads and writes for each
+rating, without its arithmetic.
 
     python benchmarks/posterior_loop.py --ratings 10e6 --clusters 10 16 32
 """
@@ -88,7 +88,8 @@ class PosteriorLoop:
             for i, user, item, level, parts in sweeps:
                 counts = [(np.zeros_like(b[i]), np.zeros_like(g[i])) for _ in parts]
                 mine = np.zeros_like(a)
-                futures = [pool.submit(posterior_estep, user[p:q], item[p:q], level[p:q], a, b[i], g[i], mine, *own)
+                given = a, b[i], g[i], mine
+                futures = [pool.submit(posterior_estep, user[p:q], item[p:q], level[p:q], *given, *own)
                            for (p, q), own in zip(parts, counts, strict=True)]
                 logs = sum(future.result() for future in futures) - len(user) * exponents[i] * np.log(2)
                 users += np.float32(views[i].weight) * mine
@@ -135,7 +136,9 @@ def touch_all(engine: CpuEngine, data: Any) -> None:
     engine._map(touch_part, range(n_parts))
 
 
-def synthetic(n_ratings: int, n_clusters: int, n_items: int = 50_000, per_user: int = 100) -> tuple[Problem, Params]:
+def synthetic(
+    n_ratings: int, n_clusters: int, n_items: int = 50_000, per_user: int = 100
+) -> tuple[Problem, Params]:
     """Items by Zipf's law, users of log-normal activity, five levels, one view; random start values."""
     rng, n_levels, n_users = np.random.default_rng(0), 5, max(1, n_ratings // per_user)
     activity, popularity = rng.lognormal(0, 1, n_users), rng.permutation(1 / np.arange(1, n_items + 1))
@@ -154,7 +157,8 @@ def synthetic(n_ratings: int, n_clusters: int, n_items: int = 50_000, per_user: 
     problem = Problem(
         Layout(K, (View("all", (0,), n_clusters),)), n_levels, n_users, (user,), (item,), (level,),
         (users,), ((0, n_users),), (n_items,), ((items,),), (((0, n_items),),))
-    p, q, table = rng.random((n_users, K)), rng.random((n_items, n_clusters)), rng.random((n_levels, K, n_clusters))
+    p, q = rng.random((n_users, K), np.float32), rng.random((n_items, n_clusters))
+    table = rng.random((n_levels, K, n_clusters))
     return problem, Params(p / p.sum(), (q / q.sum(),), (table / table.sum(0),))
 
 
@@ -166,13 +170,15 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, nargs="+", default=[10, 16, 32])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    sizes = int(options.items), int(options.per_user)
     for n_clusters in options.clusters:
-        problem, start = synthetic(int(options.ratings), n_clusters, int(options.items), int(options.per_user))
+        problem, start = synthetic(int(options.ratings), n_clusters, *sizes)
         runs: dict[tuple[str, int], Callable[[], Any]] = {}
         for n_threads in sorted({1, cores()}):
             for engine in (CpuEngine(n_threads=n_threads), PosteriorLoop(n_threads)):
                 data = engine.place(problem)
-                params = Params(engine.put(start.users), (engine.put(start.items[0]),), (engine.put(start.tables[0]),))
+                users, items, table = map(engine.put, (start.users, start.items[0], start.tables[0]))
+                params = Params(users, (items,), (table,))
                 runs[engine.name, n_threads] = lambda e=engine, d=data, p=params: e.estep(d, p, 1.0)
                 if engine.name == "cpu":
                     runs["memory traffic alone", n_threads] = lambda e=engine, d=data: touch_all(e, d)
@@ -184,9 +190,11 @@ def main() -> None:
                 seconds[key].append(time.perf_counter() - began)
         for (name, n_threads), times in seconds.items():
             best, median = min(times[1:]), float(np.median(times[1:]))
-            print(json.dumps({"name": name, "threads": n_threads, "ratings": problem.n_ratings, "clusters": n_clusters,
-                              "seconds": round(best, 4), "median": round(median, 4),
-                              "updates_per_s": round(problem.n_ratings / best)}), flush=True)
+            print(json.dumps({
+                "name": name, "threads": n_threads, "ratings": problem.n_ratings, "clusters": n_clusters,
+                "seconds": round(best, 4), "median": round(median, 4),
+                "updates_per_s": round(problem.n_ratings / best),
+            }), flush=True)
 
 
 if __name__ == "__main__":

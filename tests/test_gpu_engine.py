@@ -201,9 +201,9 @@ def test_data_larger_than_the_card_is_refused_with_both_sizes(engine, monkeypatc
 
 def test_memory_needed_grows_with_every_part_of_the_problem():
     small = gpu.bytes_needed(problem_of(LAYOUTS["one view"]))
-    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_ratings=(900, 300))) > small
-    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_users=(300, 40))) > small
-    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_items=(120, 25))) > small
+    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_ratings=(9000, 300))) > small
+    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_users=(3000, 40))) > small
+    assert gpu.bytes_needed(problem_of(LAYOUTS["one view"], n_items=(1200, 25))) > small
     assert gpu.bytes_needed(problem_of(LAYOUTS["wide"])) > small
 
 

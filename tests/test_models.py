@@ -46,7 +46,7 @@ def mixture(request, data):
 
 @pytest.fixture(scope="module")
 def model(data):
-    return pclf.PCLF.paper(**SMALL["PCLF"]).fit(data, random_state=3)
+    return pclf.PCLF.paper(**SMALL["PCLF"], max_iter=100).fit(data, random_state=3)
 
 
 def test_predictions_are_on_the_scale_for_everyone_and_everything(fitted, data):
@@ -389,3 +389,16 @@ def test_members_normalise_what_a_run_leaves(data):
     member = Member.of(fit, problem)
     for rows in (member.users, *member.items):
         np.testing.assert_allclose(rows.sum(axis=1), 1, rtol=1e-4)
+
+
+def test_ctrl_c_in_a_fit_returns_the_model_so_far_with_a_warning(data):
+    def interrupt(step):
+        if step.iteration == 6:
+            raise KeyboardInterrupt
+
+    for settings in ({}, {"common_weight": 0.35, "personal_weight": 0.0}):
+        model = pclf.PCLF(**SMALL["PCLF"], **settings)
+        with pytest.warns(UserWarning, match="interrupted after 6 of 35 iterations; the model so far is kept"):
+            model.fit(data, callbacks=[interrupt])
+        assert model.interrupted_
+        assert np.isfinite(model.predict("books", "b1", "books 2")).all()

@@ -23,7 +23,10 @@ def _run(debug: bool) -> int:
     # Whether click is a package of its own or a part of typer, its UsageError is what BadParameter derives from.
     usage_error = typer.BadParameter.__bases__[0]
     try:
-        return int(app(standalone_mode=False) or 0)
+        code = int(app(standalone_mode=False) or 0)
+        if code == 130:   # newer typers turn Ctrl-C into this themselves
+            raise KeyboardInterrupt
+        return code
     except typer.Exit as stop:
         return int(stop.exit_code)
     except (KeyboardInterrupt, typer.Abort):

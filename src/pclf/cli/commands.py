@@ -86,8 +86,7 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
                      common_weight=common_weight, max_iter=max_iter, n_restarts=restarts)
     fitted.save(out)
     row = {"model": type(fitted).__name__, "out": str(out), "ratings": data.n_ratings,
-           "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None),
-           "objective": fitted.trace_[-1].objective if getattr(fitted, "trace_", ()) else None}
+           "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None)}
     if as_json:
         return _json(row)
     print(f"{row['model']} of {data.n_ratings:,} ratings in {len(data.domains)} domain(s) -> {out}")
@@ -281,7 +280,10 @@ def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, *
             raise typer.BadParameter(f"{type(model).__name__} has no {key.removeprefix('n_').replace('_', ' ')}.")
     model.set_params(**given)
     if isinstance(model, _Mixture):
-        return model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True)
+        model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True)
+        if model.interrupted_:
+            raise KeyboardInterrupt
+        return model
     return model.fit(data, random_state=seed)
 
 

@@ -54,6 +54,7 @@ class Run:
     means: Means
     trace: tuple[Step, ...]
     converged: bool
+    interrupted: bool = False
 
 
 def run(
@@ -79,7 +80,7 @@ def run(
     params, means = Params(stats.users, stats.items, stats.tables), prior_means(stats, problem)
     best, best_value, waited, converged = None, -np.inf, 0, False
     gain, slow = np.inf, 0
-    callbacks = list(callbacks)
+    callbacks, interrupted = list(callbacks), False
     try:
         for stage, beta in enumerate(schedule.betas):
             last = stage == len(schedule.betas) - 1
@@ -107,12 +108,13 @@ def run(
                 continue
             break
     except KeyboardInterrupt:
+        interrupted = True
         warnings.warn(
             f"interrupted after {len(trace)} of {schedule.max_iter} iterations; the model so far is kept.",
             UserWarning, stacklevel=2,
         )
     params, means = best or (params, means)
-    return Run(_to_numpy(engine, params), _means_to_numpy(engine, means), tuple(trace), converged)
+    return Run(_to_numpy(engine, params), _means_to_numpy(engine, means), tuple(trace), converged, interrupted)
 
 
 def random_posteriors(problem: Problem, rng: np.random.Generator) -> Stats:

@@ -1,8 +1,8 @@
 """The E-step on the cores of the CPU, without the posterior: `kernels.expect` has the sums.
 
-The ratings of a domain lie in the order in which a sweep reads them, 4 bytes each, and all views read these
-same ones. A sweep is cut into *parts* with counts of their own, which are added up in order. The cut depends on
-the data alone, so any number of threads gives the same bits.
+The ratings of a domain lie in the order in which a sweep reads them, 4 bytes each, the same for all views. A
+sweep is cut into *parts* with counts of their own, which are added up in order. The cut depends on the data
+alone, so any number of threads gives the same bits.
 """
 
 import os
@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import log, log2
-from typing import Any, TypeVar
+from math import log, log2, prod
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,7 @@ class Index:
     groups: NDArray[np.int64]    # (blocks * R + 1,)  where the rows of a block and level start
     row_ptr: NDArray[np.int64]   # (rows + 1,)        where the ratings of a row start
     member: NDArray[np.uint8]    # (rows,)            which user of the block
+    user_rows: IntArray          # (U_z,)             where a user's counts go
     item: IntArray               # (ratings + SPARE,)
     parts: tuple[Span, ...]      # ranges of blocks
 
@@ -51,6 +52,14 @@ class Placed:
     indices: dict[int, Index]                 # of the domains that some view has
     item_rows: tuple[tuple[Rows, ...], ...]   # as in Problem, but ranges are slices
     scratch: Floats                           # for the counts of a sweep's parts
+
+
+class Counts(NamedTuple):
+    """What the sweeps of a view add to."""
+
+    users: Floats                  # (U, K)
+    items: Floats                  # (V, C)
+    table: NDArray[np.float64]     # (R, K, C)
 
 
 class CpuEngine:
@@ -94,15 +103,14 @@ class CpuEngine:
             # d is about (users * items) ** -beta. A power of two, exact, brings it near 1: no underflow.
             exponent = round(beta * log2(max(1, problem.n_users * problem.n_items[i])))
             g = (np.asarray(params.tables[i]) ** beta * 2.0**exponent).astype(self.dtype)      # (R, K, C)
-            source, target = params.items[i], np.zeros(params.items[i].shape, self.dtype)
-            table = np.zeros(g.shape)
+            given = a, params.items[i], *_lay_out(g)
+            counts = Counts(users, np.zeros(params.items[i].shape, self.dtype), np.zeros(g.shape))
             for z, rows in zip(view.domains, data.item_rows[i], strict=True):
                 if n := len(problem.level[z]):
-                    part, logs = self._sweep(data, z, rows, a, source, g, beta, view.weight, users, target)
-                    table += part
+                    logs = self._sweep(data, z, rows, given, beta, view.weight, counts)
                     objective += view.weight * (logs - n * exponent * log(2.0)) / beta
-            items.append(target)
-            tables.append(view.weight * g * table)
+            items.append(counts.items)
+            tables.append(g * counts.table)
         return Stats(users, tuple(items), tuple(tables), objective)
 
     def put(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -112,18 +120,16 @@ class CpuEngine:
     def get(self, array: NDArray[Any]) -> NDArray[Any]:
         return array
 
-    def _sweep(self, data: Placed, z: int, rows: Rows, a: Floats, items: Floats, g: Floats, beta: float,
-               weight: float, users: Floats, out: Floats) -> tuple[NDArray[np.float64], float]:
-        """A domain in a view: adds to the counts `users`, `out`; returns the table's, over g, and sum log d."""
+    def _sweep(self, data: Placed, z: int, rows: Rows, given: tuple[Floats, Floats, Floats, Floats],
+               beta: float, weight: float, counts: Counts) -> float:
+        """One domain in one view: adds to the counts, the table's still to be multiplied by g; sum of log d."""
         from pclf.engines.kernels import expect
 
-        index, user_rows, scale = data.indices[z], data.problem.user_rows[z], self.dtype.type(weight)
-        n_parts, n_columns = len(index.parts), g.shape[2]
+        (a, items, g, gt), index, scale = given, data.indices[z], self.dtype.type(weight)
+        n_parts, n_columns, lanes = len(index.parts), items.shape[1], (0,) * g.shape[1]
         n_items = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        lanes = (0,) * width(n_columns)
         *t, b = data.scratch[:(n_parts + 1) * n_items * len(lanes)].reshape(n_parts + 1, n_items, len(lanes))
-        padded, eights = self._lay_out(g)
-        tables = np.zeros((n_parts, *padded.shape))
+        tables = np.zeros((n_parts, *g.shape))
 
         def prepare(span: Span) -> None:
             part = b[slice(*span)]
@@ -134,26 +140,18 @@ class CpuEngine:
 
         def expect_part(p: int) -> float:
             return expect(index.groups, index.row_ptr, index.member, index.item, *index.parts[p],
-                          user_rows, a, b, padded, eights, users, t[p], tables[p], scale, lanes)
+                          index.user_rows, a, b, g, gt, counts.users, t[p], tables[p], scale, lanes)
 
         def collect(span: Span) -> None:
             total = sum(part[slice(*span)] for part in t) * b[slice(*span)]
-            out[_part(rows, span)] += scale * total[:, :n_columns]
+            counts.items[_part(rows, span)] += scale * total[:, :n_columns]
 
         spans = _spans(n_items, n_parts)
         self._map(prepare, spans)
         logs = self._map(expect_part, range(n_parts))
         self._map(collect, spans)
-        return tables.sum(axis=0)[:, :n_columns].reshape(g.shape), sum(logs)
-
-    def _lay_out(self, g: Floats) -> tuple[Floats, Floats]:
-        """Tables as `expect` reads them: (R * K, W), zeros behind the C columns; (R * ceil(K / 8) * C, 8)."""
-        n_levels, n_clusters, n_columns = g.shape
-        padded = _aligned((n_levels * n_clusters, width(n_columns)), self.dtype)
-        padded[:, :n_columns], padded[:, n_columns:] = g.reshape(-1, n_columns), 0
-        eights = np.zeros((n_levels, -(-n_clusters // 8), 8, n_columns), self.dtype)
-        eights.reshape(n_levels, -1, n_columns)[:, :n_clusters] = g
-        return padded, np.ascontiguousarray(eights.swapaxes(2, 3)).reshape(-1, 8)
+        counts.table[:] += weight * tables.sum(axis=0)[:, :n_columns].reshape(counts.table.shape)
+        return sum(logs)
 
     def _index(self, problem: Problem, z: int, n_items: int) -> Index:
         """A counting sort, in which each thread arranges the ratings of its own users."""
@@ -173,7 +171,8 @@ class CpuEngine:
         goals = np.linspace(0, len(user), _n_parts(len(user), n_items) + 1)
         cuts = [0, *np.searchsorted(row_ptr[groups[::n_levels]], goals[1:-1]).tolist(), n_blocks]
         parts = tuple((first, last) for first, last in pairwise(cuts) if first < last)
-        return Index(groups, row_ptr, (rows % BLOCK).astype(np.uint8), arranged, parts)
+        user_rows = np.array(problem.user_rows[z], np.int32)
+        return Index(groups, row_ptr, (rows % BLOCK).astype(np.uint8), user_rows, arranged, parts)
 
     def _power(self, x: Floats, beta: float) -> Floats:
         if beta == 1:
@@ -217,17 +216,28 @@ def _n_parts(n_ratings: int, n_items: int) -> int:
     return 1 << min(PARTS, max(2, n_ratings // (DENSE * n_items))).bit_length() - 1
 
 
+def _lay_out(g: Floats) -> tuple[Floats, Floats]:
+    """A table as `expect` reads it: (R * K, W), zeros behind the C columns, and (R * ceil(K / 8) * C, 8)."""
+    n_levels, n_clusters, n_columns = g.shape
+    padded = _aligned((n_levels * n_clusters, width(n_columns)), g.dtype)
+    padded[:, :n_columns], padded[:, n_columns:] = g.reshape(-1, n_columns), 0
+    eights = np.zeros((n_levels, -(-n_clusters // 8), 8, n_columns), g.dtype)
+    eights.reshape(n_levels, -1, n_columns)[:, :n_clusters] = g
+    return padded, np.ascontiguousarray(eights.swapaxes(2, 3)).reshape(-1, 8)
+
+
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Floats:
     """An uninitialised array that starts on a cache line, so that no row of 64 bytes lies on two."""
-    size = int(np.prod(shape)) * dtype.itemsize
+    size = prod(shape) * dtype.itemsize
     raw = np.empty(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
+    start = -int(raw.__array_interface__["data"][0]) % 64
     return raw[start:start + size].view(dtype).reshape(shape)
 
 
 def _spans(n: int, n_spans: int) -> list[Span]:
     """0..n in about equal pieces."""
-    return [(i, j) for i, j in pairwise(np.linspace(0, n, n_spans + 1).astype(int).tolist()) if i < j]
+    cuts = [n * i // n_spans for i in range(n_spans + 1)]
+    return [(i, j) for i, j in pairwise(cuts) if i < j]
 
 
 def _as_slice(rows: IntArray) -> Rows:

@@ -44,7 +44,7 @@ Rows = Any                # a slice, or a tensor of row numbers
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 SPLIT = 512               # ratings one program may sum alone; longer lists are summed in parts
-WIDTHS = (16, SPLIT)      # lists of up to so many ratings share a launch; short ones share programs
+WIDTHS = 4, 8, 16, SPLIT  # lists of up to so many ratings share a launch; short ones share programs
 TILE = 512                # numbers a program holds at a time: 32 ratings of 16 clusters, for one warp
 WARPS = 1
 CACHE = 24 << 20          # bytes of gathered rows the L2 cache keeps while a block of them is worked on
@@ -268,30 +268,37 @@ class GpuEngine:
 
 
 def bytes_needed(problem: Problem) -> int:
-    """Device memory of a fit, rounded up: the sum of
+    """Device memory of a fit, rounded up. What stays:
 
         8 a rating                                  the two lists of neighbours
-        17 a rating of the largest domain           its codes while they are indexed
-        60 a rating of a CHUNK                      sorting
-        40 a segment                                at most one a row (u, r), and one for FULL ratings
+        20 a segment                                at most one a rating, or a row (u, r), and one for FULL ratings
+
+    and the larger of two that do not meet. Indexing the largest domain:
+
+        17 a rating, 60 a rating of a CHUNK         its codes, and sorting them
+        60 a list                                   finding the segments
+
+    or an iteration:
+
         12 * levels * (padded C) a user             q and s of the largest domain in the widest view
-        4 * 10 a number of P(u, k) and P(v, c)      parameters, counts, prior means, the M-step
+        4 * 10 a number of P(u, k) and P(v, c)      parameters, counts, the M-step
     """
-    sizes = [len(level) for level in problem.level]
-    users = max(len(rows) for rows in problem.user_rows)
-    n_rows = sum(min(problem.n_levels * len(u), n) for u, n in zip(problem.user_rows, sizes, strict=True))
-    views = problem.layout.views
-    widest = max(_padded(view.n_clusters) for view in views)
-    numbers = problem.n_users * problem.layout.n_user_clusters
-    numbers += sum(n * _padded(view.n_clusters) for n, view in zip(problem.n_items, views, strict=True))
-    return (8 * sum(sizes) + 17 * max(sizes) + 60 * min(max(sizes), CHUNK)
-            + 40 * (n_rows + sum(sizes) // FULL + sum(problem.n_items))
-            + 12 * problem.n_levels * widest * users + 40 * numbers)
+    levels, views = problem.n_levels, problem.layout.views
+    ratings, largest = problem.n_ratings, max(map(len, problem.level))
+    users, n_items = max(map(len, problem.user_rows)), sum(problem.n_items)
+    widths = [_padded(view.n_clusters) for view in views]
+    rows = levels * sum(map(len, problem.user_rows))
+    numbers = problem.n_users * problem.layout.n_user_clusters + int(np.dot(problem.n_items, widths))
+    kept = 8 * ratings + 20 * (min(rows, ratings) + ratings // FULL + n_items)
+    indexing = 17 * largest + 60 * min(largest, CHUNK) + 60 * (levels * users + largest // FULL + n_items)
+    iteration = 12 * levels * max(widths) * users + 40 * numbers
+    return kept + max(indexing, iteration)
 
 
 def score_pairs(users: Any, items: Any, user: Any, item: Any, device: str = "cuda") -> NDArray[Any]:
     """<users[user[j]], items[item[j]]> for each pair j. users (U, D), items (V, D)."""
     users, items, user, item = _on(device, users, items, user, item)
+    user, item = user.long(), item.long()
     out = torch.empty(len(user), dtype=users.dtype, device=device)
     for part in torch.arange(len(user), device=device).split(1 << 22):
         out[part] = (users[user[part]] * items[item[part]]).sum(1)
@@ -306,6 +313,7 @@ def score_top_n(users: Any, items: Any, seen_indptr: Any, seen_items: Any, n: in
     and scores, (B, n): -1 and -inf where fewer than n are left. Only a block of B x V is held at a time.
     """
     users, items, seen_indptr, seen_items = _on(device, users, items, seen_indptr, seen_items)
+    seen_items = seen_items.long()
     n_top = min(n, len(items))
     best = torch.full((len(users), n), -1, dtype=torch.int64, device=device)
     scores = torch.full((len(users), n), -torch.inf, dtype=users.dtype, device=device)

@@ -36,6 +36,8 @@ FLUSH = 8           # blocks whose tables are summed in the engine's precision b
 AHEAD = 32          # ratings between asking for an item and using it
 SPARE = AHEAD + 4   # entries behind the last rating that are read, and do not count
 EIGHT = (0,) * 8    # the lanes in which user clusters are handled
+STRIP = 512         # columns of a product worked on together
+SLACK = 1e-6        # how much an accelerated step may lose of the objective
 
 
 def compiled(function: F) -> F:
@@ -153,25 +155,71 @@ def fold_in(
 
         theta[k]  ~  prior[k] + sum over j of weights[j] theta[k] likelihood[j, k] / <likelihood[j], theta>
 
-    likelihood: (n, K); weights: (n,); start and prior, a pseudo-count: (K,). Ends when no theta[k] moves by
-    more than `tol`. A rating that no cluster explains is left out.
+    likelihood: (n, K); weights: (n,); start and prior, a pseudo-count: (K,). Ends when a step of EM moves no
+    theta[k] by more than `tol`. A rating that no cluster explains is left out.
+
+    EM creeps where memberships go to zero, so after each two steps comes a leap in their direction (SQUAREM,
+    Varadhan & Roland 2008), taken back where the objective falls by more than SLACK of its value.
     """
-    theta, new = start / start.sum(), np.empty_like(start)
+    theta, first, second, safe = start / start.sum(), np.empty_like(start), np.empty_like(start), start / start.sum()
+    best = -np.inf
     for _ in range(max_iter):
-        new[:] = prior
-        for j in range(len(likelihood)):
-            d = 0.0
-            for k in range(len(theta)):
-                d += likelihood[j, k] * theta[k]
-            for k in range(len(theta) if d > 0 else 0):
-                new[k] += weights[j] / d * theta[k] * likelihood[j, k]
-        total, change = new.sum(), 0.0
-        for k in range(len(theta) if total > 0 else 0):
-            change = max(change, abs(new[k] / total - theta[k]))
-            theta[k] = new[k] / total
+        if _em_step(likelihood, weights, prior, theta, first) < best - SLACK * abs(best):
+            theta[:] = safe
+            _em_step(likelihood, weights, prior, theta, first)
+        best = _em_step(likelihood, weights, prior, first, second)
+        change, along, bend = 0.0, 0.0, 0.0
+        for k in range(len(theta)):
+            change = max(change, abs(second[k] - first[k]))
+            along += (first[k] - theta[k]) ** 2
+            bend += (second[k] - 2 * first[k] + theta[k]) ** 2
+        safe[:] = second
         if change <= tol:
             break
-    return theta
+        leap = max(1.0, math.sqrt(along / bend)) if bend > 0 else 1.0    # 1 leads to `second`
+        for k in range(len(theta)):
+            ahead = theta[k] + 2 * leap * (first[k] - theta[k]) + leap**2 * (second[k] - 2 * first[k] + theta[k])
+            theta[k] = max(ahead, 0.01 * second[k])
+        theta /= theta.sum()
+    return safe
+
+
+@compiled
+def _em_step(likelihood: Array, weights: Array, prior: Array, theta: Array, new: Array) -> float:
+    """One step of EM for a membership, from theta to new. Returns the objective at theta."""
+    objective = 0.0
+    new[:] = 0
+    for j in range(len(likelihood)):
+        d = 0.0
+        for k in range(len(theta)):
+            d += likelihood[j, k] * theta[k]
+        if d > 0:
+            objective += weights[j] * math.log(d)
+            for k in range(len(theta)):
+                new[k] += weights[j] / d * likelihood[j, k]
+    total = 0.0
+    for k in range(len(theta)):
+        new[k] = prior[k] + theta[k] * new[k]
+        total += new[k]
+        if prior[k] > 0:
+            objective += prior[k] * math.log(theta[k])
+    for k in range(len(theta)):
+        new[k] = new[k] / total if total > 0 else theta[k]
+    return objective
+
+
+@compiled
+def product(a: Array, b: Array) -> Array:
+    """a @ b for an `a` of few columns, (n, D) and (D, V), without the threads of BLAS: the caller has its own."""
+    out = np.zeros((len(a), b.shape[1]), a.dtype)
+    for start in range(0, b.shape[1], STRIP):
+        for i in range(len(a)):
+            row = out[i, start:start + STRIP]
+            for d in range(len(b)):
+                x, y = a[i, d], b[d, start:start + STRIP]
+                for v in range(len(row)):
+                    row[v] += x * y[v]
+    return out
 
 
 @compiled

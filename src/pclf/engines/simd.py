@@ -1,8 +1,8 @@
 """Words for SIMD vectors, which numba has none for: each writes LLVM instructions into a compiled function.
 
-They work for any number of lanes on any processor. The compiler knows that number because it is the *length* of
-a tuple, `lanes`. Rows of arrays go through four at a time: a *tile* is four vectors, `w` a vector of four
-weights. Nothing is checked. After a change here, touch kernels.py: numba's cache on disk watches that file alone.
+They work for any number of lanes on any processor. The compiler knows that number because it is the *length*
+of a tuple, `lanes`. Rows of arrays go through four at a time: a *tile* is four vectors, `w` a vector of four
+weights. Nothing is checked. After a change here, touch kernels.py: numba's cache on disk only looks there.
 """
 
 import inspect

@@ -11,7 +11,7 @@ keeps how many there are and destroys what they say about tastes. What the contr
 Predictions are means. The error is the mean absolute error of a user, and each test user counts once. Tests
 are paired over users. The users of a repeat share a fit, which may have been a lucky one, so what the repeats
 differ by, beyond what their users explain, is added to the variance. Holm's correction is over all tests of
-one model against one reference in all domains; those of the learning curve are apart.
+one model against one reference, in all domains; in the learning curve, over those of one size.
 
 What keeps the number of fits down: a fit that several comparisons need is made once, the learning curve is
 measured in the first three repeats, and a control is fitted for all sources together and else only where a
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from pclf.data.ratings import Ratings
 from pclf.data.splits import Seed
@@ -166,7 +167,9 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
     options = dict(fit_options or {})
     if n_jobs > 1 and options.get("engine", "auto") in ("auto", "cpu"):
         options = {"n_threads": 1, **options}
-    trial = Trial(ratings, model, given, int(np.random.default_rng(seed).integers(2**32)), options)
+    # "auto" restarts depend on the number of ratings; here, no arm may average more of them than another.
+    fair = clone(model).set_params(n_restarts=model._n_restarts(ratings))
+    trial = Trial(ratings, fair, given, int(np.random.default_rng(seed).integers(2**32)), options)
     skipped = {name: reason for name in ratings.domains if (reason := _why_not(trial, name))}
     targets = [name for name in ratings.domains if name not in skipped]
     if not targets:
@@ -325,10 +328,12 @@ def _row(contrast: Contrast, measured: Mapping[Fit, Errors]) -> dict[str, Any]:
 
 
 def _corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with p_holm, by families: all tests of one model against one reference in one part."""
+    """The rows with p_holm, by families: one model against one reference, with one size or all there are."""
+    full = {row["target"]: row["size"] for row in rows if row["part"] == "pooling"}
     families: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        key = tuple(row[name] for name in ("part", "model", "shuffled", "against"))
+        size = row["size"] if row["size"] < full[row["target"]] else None
+        key = row["part"], row["model"], row["shuffled"], row["against"], size
         families.setdefault(key, []).append(row)
     for family in families.values():
         for row, p in zip(family, holm([np.nan if r["p"] is None else r["p"] for r in family]), strict=True):

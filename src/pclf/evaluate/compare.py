@@ -154,6 +154,8 @@ def fit_timed(model: Recommender, train: Ratings, options: Mapping[str, Any]) ->
     known = inspect.signature(fresh.fit).parameters
     start = time.perf_counter()
     fresh.fit(train, **{name: value for name, value in options.items() if name in known})
+    if getattr(fresh, "interrupted_", False):   # a half-trained model must not be measured
+        raise KeyboardInterrupt
     return fresh, time.perf_counter() - start
 
 

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -131,6 +132,46 @@ class Recommender(BaseEstimator):
 
         self._check_fitted()
         storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state())
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803, as in BaseEstimator
+        """The settings and, once fitted, the domains with what their predictions are made of."""
+        settings = super().__repr__(N_CHAR_MAX)
+        if not hasattr(self, "data_"):
+            return settings
+        rows = [[d.name, *d.sizes(), self._says(d.name)] for d in self.data_.domains.values()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(["", row[0].ljust(widths[0]), *map(str.rjust, row[1:4], widths[1:4]), row[4]]).rstrip()
+                 for row in rows)
+        return "\n".join([f"{settings}, {self._fitted_how()}", *lines])
+
+    def _repr_html_(self) -> str:
+        settings = escape(super().__repr__())
+        if not hasattr(self, "data_"):
+            return f"<code>{settings}</code>, not fitted yet"
+        head = ["domain", "users", "items", "ratings", "scale", "a prediction is made of"]
+        rows = [[escape(d.name), f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}", str(d.scale),
+                 escape(self._says(d.name))] for d in self.data_.domains.values()]
+        body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+        return (f"<table><caption><code>{settings}</code>, {self._fitted_how()}</caption>"
+                f"<thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead><tbody>{body}</tbody></table>")
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}   # not the diagram of scikit-learn
+
+    def _fitted_how(self) -> str:
+        fits, steps = len(getattr(self, "members_", ())), getattr(self, "n_iter_", None)
+        return ("fitted" + (f" in {steps} iterations" if steps else "")
+                + (f", {fits} fits averaged" if fits > 1 else ""))
+
+    def _says(self, domain: str) -> str:
+        """How much each part of a model counts in a domain, where it has parts: common 10 %, own 30 %, ..."""
+        own = getattr(self, "personal_weights_", {}).get(domain, 0.0)
+        views = [view.name for view in self.layout_.views] if hasattr(self, "layout_") else {}
+        parts = {views[key] if views else f"from {key}": (1 - own) * weight
+                 for key, weight in getattr(self, "weights_", {}).get(domain, {}).items()}
+        if own:
+            parts["personal"] = own
+        return ", ".join(f"{'own' if part == domain else part} {100 * w:.0f} %" for part, w in parts.items())
 
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
         raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
@@ -259,12 +300,11 @@ class Recommender(BaseEstimator):
     def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
         """Ratings of all items by some users of the domain. (users, V)"""
         users, items = self._factors(domain)
-        return np.asarray(users[codes], np.float32) @ np.asarray(items, np.float32).T
+        return _products(users[codes], items)
 
     def _scores_of(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
         """Ratings of all items by users of any domain. (users, V)"""
-        items = self._factors(domain)[1]
-        return np.asarray(self._user_factors(domain, users, user_domain), np.float32) @ np.asarray(items, np.float32).T
+        return _products(self._user_factors(domain, users, user_domain), self._factors(domain)[1])
 
 
 def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
@@ -289,6 +329,13 @@ def as_list(ids: Any) -> list[Any]:
 
 def _is_id(user: Any) -> bool:
     return getattr(type(user), "__hash__", None) is not None
+
+
+def _products(users: Floats, items: Floats) -> Floats:
+    """Products of all rows with all rows, on this thread alone: a block of `_top_n` has others beside it."""
+    from pclf.engines.kernels import product
+
+    return product(np.ascontiguousarray(users, np.float32), np.ascontiguousarray(items.T, np.float32))
 
 
 def inner(a: Floats, b: Floats) -> Floats:

@@ -64,6 +64,7 @@ class _Mixture(Recommender):
     transfer_: dict[str, Transfer]
     trace_: tuple[Step, ...]
     n_iter_: int
+    interrupted_: bool
 
     def fit(self, data: Ratings | Mapping[str, Any], *, engine: str = "auto", dtype: str = "float32",
             n_threads: int | None = None, random_state: int | np.random.Generator | None = 0,
@@ -72,6 +73,7 @@ class _Mixture(Recommender):
 
         engine: "auto", "cpu", "gpu" or "reference". dtype, n_threads: of the CPU engine.
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
+        Ctrl-C ends the fit early: the model so far is kept, with a warning, and `interrupted_` is True.
         """
         ratings = as_ratings(data)
         self._check_settings(ratings)
@@ -83,15 +85,21 @@ class _Mixture(Recommender):
         with progress(f"fit {type(self).__name__}", (restarts + learning) * self.max_iter, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             chosen: dict[str, tuple[float, float, float]] = {}
+            runs: list[Run] = []
             if learning:
                 part, held_out = weights.hold_out_of_each(ratings, split_rng)
-                trial = self._fresh(part, layout, [self._run(machine, part, layout, trial_rng, watchers)],
-                                    self._fit_personal(part, personal_rng, threads))
+                first = self._run(machine, part, layout, trial_rng, watchers)
+                trial = self._fresh(part, layout, [first], self._fit_personal(part, personal_rng, threads))
                 chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
-            runs = [self._run(machine, ratings, layout, rng, watchers) for rng in seeds]
+                runs = [first] if first.interrupted else []
+            for rng in seeds:
+                if not (runs and runs[-1].interrupted):
+                    runs.append(self._run(machine, ratings, layout, rng, watchers))
+        interrupted = runs[-1].interrupted
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
         fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads))
+        fitted.interrupted_ = interrupted
         for name, (common, own, gain) in chosen.items():
             fitted._set_weights(name, common, own)
             fitted.transfer_[name] = self._transfer(name, common, gain)
@@ -426,11 +434,13 @@ class _Mixture(Recommender):
 
     def _mean_of_all(self, domain: str, users: Users) -> Floats:
         """The mean rating of every item of the domain: one product of factors, or one a level to pool. (n, V)"""
+        from pclf.engines.kernels import product
+
         values = self.data_.level_values(domain).astype(np.float32)
-        items = self._item_factors(domain)                                              # (V, D)
+        items = self._item_factors(domain)                                              # (D, V)
         weight = np.float32(self.personal_weights_.get(domain, 0.0)) * users.known.astype(np.float32)
         if users.personal is None or not weight.any():
-            return self._user_factors_by(domain, users, values[None, :])[0] @ items.T
+            return product(self._user_factors_by(domain, users, values[None, :])[0], items)
         by_level = self._user_factors_by(domain, users, np.eye(len(values), dtype=np.float32))
         own = self.personal_[domain].logits_of_all(users.personal.astype(np.float32))   # (R, n, V)
         own -= own.max(axis=0)
@@ -439,7 +449,7 @@ class _Mixture(Recommender):
         own *= weight[:, None]
         top, bottom = np.zeros(own.shape[1:], np.float32), np.zeros(own.shape[1:], np.float32)
         for r, value in enumerate(values):
-            logs = np.log(np.maximum(by_level[r] @ items.T, np.float32(weights.FLOOR)))
+            logs = np.log(np.maximum(product(by_level[r], items), np.float32(weights.FLOOR)))
             logs *= (1 - weight)[:, None]
             logs += own[r]
             probability = np.exp(logs, out=logs)
@@ -454,12 +464,12 @@ class _Mixture(Recommender):
                                 for i in self.weights_[domain]], axis=1).astype(np.float32) for row in mix]
 
     def _item_factors(self, domain: str) -> Floats:
-        """W p_v of each member and view, side by side: (V, D)."""
+        """W p_v of each member and view, one below the other: (D, V)."""
         if domain not in self._factor_cache:
             rows = dict(self._views(domain))
             self._factor_cache[domain] = np.concatenate(
-                [weight / len(self.members_) * member.items[i][rows[i]]
-                 for member in self.members_ for i, weight in self.weights_[domain].items()], axis=1,
+                [weight / len(self.members_) * member.items[i][rows[i]].T
+                 for member in self.members_ for i, weight in self.weights_[domain].items()],
             ).astype(np.float32)
         return self._factor_cache[domain]
 
@@ -496,6 +506,7 @@ class _Mixture(Recommender):
         self.transfer_ = {name: Transfer(*t) for name, t in extra["transfer"].items()}
         self.trace_ = tuple(Step(*step) for step in extra["trace"])
         self.n_iter_ = len(self.trace_)
+        self.interrupted_ = False
 
 
 class _OneView(_Mixture):

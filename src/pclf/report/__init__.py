@@ -118,7 +118,7 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
         domains=list(model.data_.domains.values()), colours=plots.DOMAIN_COLOURS,
         verdicts=[str(v) for v in getattr(audit, "verdicts", None) or []],
         pooled=_what_was_pooled(model.data_), views=views, clusters=_how_many_clusters(views),
-        patterns=_what_matters(model, 0, views[0].domains[0]), users=_user_tables(model, views),
+        patterns=_what_matters(model, 0, views[0].domains[0])[0], users=_user_tables(model, views),
         carried=plots._who_carries(model), checked=checked, checks=checks, held_out=test is not None,
         settings=model.get_params(),
     ) + "\n"
@@ -177,7 +177,7 @@ def _fit_figure(model: "_Mixture") -> Figure:
     steps = model.trace_
     betas = _listed([f"{beta:g}" for beta in dict.fromkeys(s.beta for s in steps)])
     caption = (f"Annealed EM climbs at the inverse temperatures β = {betas}; heights compare within one β "
-               f"only. The fit took {steps[-1].seconds:,.1f} seconds.")
+               f"only. It took {steps[-1].seconds:,.1f} seconds.")
     held_out = [s for s in steps if s.held_out is not None]
     if held_out:
         best = max(held_out, key=lambda s: s.held_out)
@@ -209,7 +209,8 @@ def _view_page(model: "_Mixture", view: int) -> ViewPage:
 def _matrix_figure(model: "_Mixture", view: int, domain: str, alike: list[str]) -> Figure:
     ax = plots.rating_matrix(model, view, domain)
     cells = ax.collections[0].get_array()
-    caption = f"{_what_matters(model, view, domain)}{f', on the scale of {_listed(alike)}' if alike else ''}."
+    on_scale = f", on the scale of {_listed(alike)}" if alike else ""
+    caption = f"{_what_matters(model, view, domain)[1]}{on_scale}."
     detail = (f"{cells.shape[0]} user clusters by {cells.shape[1]} item clusters, mean ratings from "
               f"{cells.min():.1f} to {cells.max():.1f}.")
     return _figure(ax, "Heat map", caption, detail)
@@ -298,7 +299,8 @@ def _what_transfers(model: "_Mixture") -> str:
     """What learning W1 found on held-out ratings, where it was learned."""
     if getattr(model, "common_weight", None) != "auto" or not model.transfer_:
         return ""
-    helped = [f"{t.gain:.4f} in {name}" for name, t in model.transfer_.items() if t.weight]
+    helped = [f"{t.gain:.4f} in {name}" if t.gain >= 0.00005 else f"less than 0.0001 in {name}"
+              for name, t in model.transfer_.items() if t.weight]
     others = [name for name, t in model.transfer_.items() if not t.weight]
     found = []
     if helped:
@@ -311,9 +313,13 @@ def _what_transfers(model: "_Mixture") -> str:
 def _audit_figures(audit: Any) -> list[Figure]:
     """Affinities and learning curves, where the audit has them."""
     figures = []
-    if any(row for row in (getattr(audit, "gains", None) or {}).values()):
-        caption = "How much the error of a domain falls (+) or rises (-) when it is pooled with one other domain."
-        figures.append(_figure(plots.affinity(audit.gains), "Heat map", caption))
+    gains = {target: row for target, row in (getattr(audit, "gains", None) or {}).items() if row}
+    if gains:
+        sure = {target: {source: cell["p_holm"] is not None and cell["p_holm"] < 0.05
+                         for source, cell in row.items()} for target, row in audit.affinity.items()}
+        caption = ("By how much the error of a domain falls (+) or rises (−) when it is pooled with one other "
+                   "domain. A star: not by chance (p < 0.05, Holm's correction).")
+        figures.append(_figure(plots.affinity(gains, significant=sure), "Heat map", caption))
     for target, curves in (getattr(audit, "learning_curve", None) or {}).items():
         caption = (f"By the number of users of {target} to learn from. Bands are 95\u00a0% intervals of the "
                    f"difference to the model of one domain alone: its line is outside where there is one.")
@@ -362,14 +368,18 @@ def _what_was_pooled(data: Ratings) -> str:
     return f"{data.n_ratings:,} ratings of {len(densities)} domains; the sparsest is {sparsest}, {filled}"
 
 
-def _what_matters(model: "_Mixture", view: int, domain: str) -> str:
+def _what_matters(model: "_Mixture", view: int, domain: str) -> tuple[str, str]:
+    """Where the differences in a rating matrix lie: the headline, and the numbers."""
     names, label = facts.view_domains(model, view), plots._view_label(model, view)
     users, items = plots._user_share_of(model, names), facts.pooled(model, facts.item_shares(model, view))
     parts = facts.effects(model.rating_matrix(view, domain), users, items)
     if not any(parts):
-        return f"All pairs of user clusters and {label} clusters have the same mean rating"
+        alike = f"All pairs of user clusters and {label} clusters have the same mean rating"
+        return alike, alike
+    most = ("who rates", "what is rated", "the match of both")[int(np.argmax(parts))]
     who, what, match = map(plots._percent, parts)
-    return (f"Of the differences between {label} ratings, {who} lie in who rates, {what} in what is rated, "
+    return (f"Between user clusters and {label} clusters, {most} matters most",
+            f"Of the differences between {label} ratings, {who} lie in who rates, {what} in what is rated, "
             f"{match} in their match")
 
 

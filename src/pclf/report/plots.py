@@ -239,30 +239,38 @@ def learning_curve(curves: Mapping[str, Sequence[tuple[float, float, float, floa
     ax.set_ylabel("error")
     ax.grid(axis="y", alpha=GRID)
     ax.legend(frameon=False, fontsize="small")
-    where = f" in {domain}" if domain else ""
-    few, many = (min(curves, key=lambda name: end(curves[name])[1]) for end in (min, max))
-    return _finished(ax, f"With few users as with many, {few} has the lowest error{where}" if few == many else
-                     f"With few users {few} has the lowest error{where}, with many {many}")
+    return _finished(ax, _who_wins(curves, f" in {domain}" if domain else ""))
 
 
-def affinity(gains: Mapping[str, Mapping[str, float]], ax: "Axes | None" = None) -> "Axes":
-    """How much each domain's error falls by pooling with another: gains[target][source], 0.02 for 2 %."""
-    targets = list(gains)
+def affinity(gains: Mapping[str, Mapping[str, float]], ax: "Axes | None" = None, *,
+             significant: Mapping[str, Mapping[str, bool]] | None = None) -> "Axes":
+    """How much each domain's error falls by pooling with another: gains[target][source], 0.02 for 2 %.
+
+    significant: which of these are not chance. They are starred, and the title speaks of no others.
+    """
+    targets = list(gains)[::-1]   # the first at the top
     named = {source for row in gains.values() for source in row}
-    sources = [t for t in targets if t in named] + sorted(named - set(targets))
+    sources = [t for t in gains if t in named] + sorted(named - set(targets))
     matrix = np.array([[gains[t].get(s, np.nan) for s in sources] for t in targets])
+    sure = np.array([[bool((significant or {}).get(t, {}).get(s)) for s in sources] for t in targets])
     ax = _axes(ax, max(WIDTH, (90 + 52 * len(sources)) / 72), (56 + 30 * len(targets)) / 72)
     ax.grid(False)
-    most = max(float(np.nanmax(np.abs(matrix), initial=0)), 1e-9)
-    text = [["" if np.isnan(x) else f"{100 * x:+.1f} %" for x in row] for row in matrix]
+    text = [["" if np.isnan(x) else f"{_signed(100 * x)} %{'*' * bool(star)}"
+             for x, star in zip(row, stars, strict=True)] for row, stars in zip(matrix, sure, strict=True)]
+    most = float(np.nanmax(np.abs(matrix), initial=0.02))   # less than 2 % shall look like little
     _heat_map(ax, matrix, text, "PuOr", -most, most)
     ax.set_xticks(np.arange(len(sources)) + 0.5, [_short(s) for s in sources])
     ax.set_yticks(np.arange(len(targets)) + 0.5, [_short(t) for t in targets])
     ax.set_xlabel("pooled with")
     ax.set_ylabel("error of")
-    t, s = np.unravel_index(np.nanargmax(matrix), matrix.shape)
-    gain = f"{targets[t]} gains most, from {sources[s]}: its error falls by {100 * matrix[t, s]:.1f} %"
-    return _finished(ax, gain if matrix[t, s] > 0 else "No domain gains from another")
+    if significant is not None and not sure.any():
+        return _finished(ax, "No change of an error by pooling two domains can be told from chance")
+    size = np.where(np.isnan(matrix) | (~sure & (significant is not None)), -1, np.abs(matrix))
+    t, s = np.unravel_index(size.argmax(), size.shape)
+    fall = "falls" if matrix[t, s] > 0 else "rises"
+    doubt = "" if significant is not None else ", as measured"
+    return _finished(ax, f"Pooling changes {targets[t]} with {sources[s]} most: its error {fall} by "
+                         f"{100 * abs(matrix[t, s]):.1f} %{doubt}")
 
 
 def _axes(ax: "Axes | None", width: float, height: float) -> "Axes":
@@ -385,6 +393,33 @@ def _where_tastes_differ(label: str, matrix: Floats, rows: Any, columns: Any, us
 
 def _signed(x: float) -> str:
     return f"{x:+.1f}".replace("-", "−") if abs(x) >= 0.05 else "0.0"
+
+
+def _who_wins(curves: Mapping[str, Sequence[tuple[float, float, float, float]]], where: str) -> str:
+    """Who has the lowest error with the fewest users and with the most: nobody, where it may be chance."""
+    few, many = (_clear_winner({name: end(points) for name, points in curves.items()}) for end in (min, max))
+    if few == many:
+        return (f"With few users as with many, {few} has the lowest error{where}" if few else
+                f"Neither with few users nor with many is one model clearly the best{where}")
+    if few and many:
+        return f"With few users {few} has the lowest error{where}, with many {many}"
+    return (f"With few users {few} has the lowest error{where}, with many none clearly" if few else
+            f"With many users {many} has the lowest error{where}, with few none clearly")
+
+
+def _clear_winner(points: Mapping[str, tuple[float, float, float, float]]) -> str | None:
+    """The lowest error, if it is outside the others' intervals and they are outside its own.
+
+    An interval without length belongs to what the others are compared with, and says nothing.
+    """
+    best = min(points, key=lambda name: points[name][1])
+
+    def inside(error: float, low: float, high: float) -> bool:
+        return low < high and low <= error <= high
+
+    error, *interval = points[best][1:]
+    others = [point[1:] for name, point in points.items() if name != best]
+    return None if any(inside(e, *interval) or inside(error, *own) for e, *own in others) else best
 
 
 def _who_carries(model: "_Mixture") -> str:

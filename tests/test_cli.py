@@ -1,0 +1,239 @@
+"""The command line as people use it: real processes, real files, exit codes, messages."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import pclf
+from pclf.cli.commands import app
+
+
+def run(*words, cwd=None, **env):
+    return subprocess.run([sys.executable, "-c", "from pclf.cli import main; main()", *map(str, words)], cwd=cwd,
+                          capture_output=True, text=True, env={**os.environ, "COLUMNS": "120", **env}, check=False)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """movies.csv, books.csv and books.parquet with titles, as somebody might have them."""
+    folder = tmp_path_factory.mktemp("shop")
+    rng = np.random.default_rng(0)
+    for name, n_users, titles, n in (("movies", 40, ["Alien", "Heat", *(f"Film {i}" for i in range(18))], 500),
+                                     ("books", 30, ["1984", "Dune, part one", *(f"Book {i}" for i in range(13))], 250)):
+        pairs = rng.choice(n_users * len(titles), n, replace=False)
+        rows = [f'{u},"{titles[v]}",{np.clip(round(3 + 1.4 * ((u + v) % 3 - 1) + rng.normal(0, .5)), 1, 5)}'
+                for u, v in zip(pairs // len(titles), pairs % len(titles), strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["user_id,item_id,rating", *rows]) + "\n")
+    import pyarrow.csv
+
+    pq.write_table(pyarrow.csv.read_csv(folder / "books.csv"), folder / "books.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(files):
+    done = run("fit", "movies=movies.csv", "books=books.parquet", "--out", "model", "--json", cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["domains"] == {"movies": 500, "books": 250}
+    return files / "model"
+
+
+def test_from_two_files_to_a_recommendation_in_two_commands(model, files):
+    done = run("recommend", "model", "--domain", "books", "--user", 17, "--n", 3, cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert "expected rating (of 5)" in done.stdout
+    assert done.stderr == ""
+
+
+def test_fit_shows_what_it_understood_on_stderr(files, tmp_path):
+    done = run("fit", "movies=movies.csv", "--out", tmp_path / "m", cwd=files)
+    assert "movies, first rating: user" in done.stderr
+    assert "first rating" not in done.stdout
+
+
+def test_a_guest_gets_recommendations_across_domains_with_an_explanation(model, files):
+    done = run("recommend", "model", "-d", "books", "--guest", "movies:Alien=5,heat=2", "-n", 4, "--explain", "--json",
+               cwd=files)
+    found = json.loads(done.stdout)
+    assert len(found["recommendations"]) == 4
+    assert "expected" in found["explanation"]
+
+
+def test_items_are_found_by_part_of_a_title_and_names_with_commas(model, files):
+    done = run("predict", "model", "-d", "books", "--user", 3, "--item", "dune", "--item", "1984", "--json", cwd=files)
+    assert [row["item_id"] for row in json.loads(done.stdout)] == ["Dune, part one", "1984"]
+    done = run("recommend", "model", "-d", "movies", "--guest", "books:Dune, part one=5,1984=1", "--json", cwd=files)
+    assert done.returncode == 0, done.stderr
+    done = run("predict", "model", "-d", "books", "--user", 3, "--item", "Book 1", "--json", cwd=files)
+    assert json.loads(done.stdout)[0]["item_id"] == "Book 1"
+    done = run("predict", "model", "-d", "books", "--user", 3, "--item", "Book", cwd=files)
+    assert done.returncode == 1
+    assert "is part of 13 titles" in done.stderr
+
+
+def test_everyone_at_once_goes_to_parquet(model, files, tmp_path):
+    done = run("recommend", "model", "-d", "books", "--all", "--out", tmp_path / "recs.parquet", "-n", 2, cwd=files)
+    assert done.returncode == 0, done.stderr
+    table = pq.read_table(tmp_path / "recs.parquet")
+    assert table.column_names == ["user_id", "item_id", "title", "score", "rank"]
+    assert table.num_rows == 2 * 30
+
+
+def test_predictions_of_a_file_of_pairs(model, files, tmp_path):
+    (tmp_path / "pairs.csv").write_text("user,item\n3,1984\n4,Book 2\n")
+    done = run("predict", "model", "-d", "books", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "out.csv",
+               "--rule", "median", cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.csv").read_text().splitlines()[0] == '"user_id","item_id","prediction"'
+
+
+def test_evaluate_compares_models(files):
+    done = run("evaluate", "movies=movies.csv", "books=books.csv", "--protocol", "given-3", "--models", "Bias,FMM",
+               "--repeats", 2, "--json", cwd=files)
+    found = json.loads(done.stdout)
+    assert {row["model"] for row in found["scores"]} == {"Bias", "FMM"}
+    assert found["tests"]
+
+
+def test_titles_come_from_a_second_file(files, tmp_path):
+    (tmp_path / "r.csv").write_text("user,item,rating\n1,7,5\n1,8,1\n2,7,4\n2,8,2\n3,7,5\n")
+    (tmp_path / "t.csv").write_text("item_id,title\n7,Seven\n8,Eight\n")
+    done = run("fit", "a=r.csv", "--titles", "a=t.csv", "--model", "Bias", "--out", "m", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = run("recommend", "m", "-d", "a", "--user", 3, cwd=tmp_path)
+    assert "Eight" in done.stdout
+
+
+def test_settings_come_from_a_toml_file_and_unknown_keys_are_refused(files, tmp_path):
+    (tmp_path / "s.toml").write_text('model = "FMM"\nuser-clusters = 3\nspecific_clusters = 4\nmax_iter = 7\n')
+    done = run("fit", "movies=movies.csv", "--config", tmp_path / "s.toml", "--out", tmp_path / "m", cwd=files)
+    assert done.returncode == 0, done.stderr
+    loaded = pclf.load(tmp_path / "m")
+    assert (type(loaded).__name__, loaded.n_user_clusters, loaded.n_item_clusters, loaded.max_iter) == ("FMM", 3, 4, 7)
+    done = run("fit", "movies=movies.csv", "--config", tmp_path / "s.toml", "--max-iter", 5, "--out", tmp_path / "m",
+               cwd=files)
+    assert pclf.load(tmp_path / "m").max_iter == 5
+    (tmp_path / "s.toml").write_text("user_clustres = 3\n")
+    done = run("fit", "movies=movies.csv", "--config", tmp_path / "s.toml", "--out", tmp_path / "m", cwd=files)
+    assert done.returncode == 2
+    assert "did you mean 'user_clusters'" in done.stderr
+
+
+def broken(files, tmp_path, kind):
+    path = tmp_path / "bad.csv"
+    content = {"empty": b"", "not a table": b"\x00\x01\x02\xff" * 40, "no columns": b"colour,size\nred,3\n",
+               "wrong encoding": "user_id,item_id,rating\n1,Amélie,5\n".encode("utf-16")}[kind]
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["empty", "not a table", "no columns", "wrong encoding"])
+def test_a_bad_file_is_one_line_that_helps_and_leaves_nothing(files, tmp_path, kind):
+    bad = broken(files, tmp_path, kind)
+    done = run("fit", f"a={bad}", "--out", tmp_path / "m", cwd=files)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "bad.csv" in done.stderr or "'a'" in done.stderr
+    assert not (tmp_path / "m").exists()
+    shown = run("fit", f"a={bad}", "--out", tmp_path / "m", "--debug", cwd=files)
+    assert "Traceback" in shown.stderr
+
+
+@pytest.mark.parametrize(("words", "code", "says"), [
+    ("fit movies=absent.csv --out m", 1, "absent.csv"),
+    ("fit movies.csv --out m", 2, "NAME=movies.csv"),
+    ("fit movies=movies.csv movies=books.csv --out m", 2, "twice"),
+    ("fit movies=movies.csv", 2, "--out"),
+    ("fit movies=movies.csv --out m --model PCLFF", 1, "did you mean 'PCLF'"),
+    ("fit movies=movies.csv --out m --model Bias --user-clusters 3", 2, "Bias has no user clusters"),
+    ("fit movies=movies.csv --out m --engine gpuu", 1, "did you mean 'gpu'"),
+    ("fit movies=movies.csv --out m --user-col usr", 1, "did you mean 'user_id'"),
+    ("recommend model -d boks --user 1", 1, "did you mean 'books'"),
+    ("recommend model -d books --user 4711", 1, "4711"),
+    ("recommend model -d books", 2, "one of --user, --guest and --all"),
+    ("recommend model -d books --guest movies", 2, "DOMAIN:ITEM=RATING"),
+    ("recommend model -d books --guest movies:Alien=9", 1, "scale"),
+    ("recommend absent -d books --user 1", 1, "no model file at absent"),
+    ("recommend movies.csv -d books --user 1", 1, "not a model file"),
+    ("recommend model -d books --all --out recs.txt", 1, "must end in .csv or .parquet"),
+    ("recommend model -d books --all --out nowhere/recs.csv", 1, "no folder nowhere"),
+    ("evaluate movies=movies.csv --protocol often", 2, "given-N"),
+    ("audit movies=movies.csv", 1, "at least two domains"),
+    ("nonsense", 2, "nonsense"),
+])
+def test_wrong_usage_says_what_is_wrong(model, files, words, code, says):
+    done = run(*shlex.split(words), cwd=files)
+    assert (done.returncode, says in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_every_command_has_help_with_an_example_and_json():
+    for command in app.registered_commands:
+        name = command.callback.__name__
+        done = run(name, "--help")
+        assert done.returncode == 0
+        assert f"Example: pclf {name}" in " ".join(done.stdout.split())
+        assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["datasets", "doctor", "fit", "predict", "recommend", "evaluate", "report", "audit"])
+def test_the_example_of_the_help_runs(name, model, files):
+    command = next(c for c in app.registered_commands if c.callback.__name__ == name)
+    words = shlex.split(re.sub(r"^Example: pclf ", "", command.epilog))
+    done = run(*words, cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_the_examples_of_demo_bench_and_reproduce_parse():
+    """They take longer, or need data: the demo runs below, the others in tests of their own rooms."""
+    for name in ("demo", "bench", "reproduce"):
+        command = next(c for c in app.registered_commands if c.callback.__name__ == name)
+        assert command.epilog.startswith(f"Example: pclf {name}")
+
+
+def test_demo_tells_the_whole_story():
+    done = run("demo", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found["mae"]) == {"Bias", "FMM", "RMGM", "PCLF"}
+    assert len(found["guest"]["films"]) == 5
+    assert {d: len(r) for d, r in found["recommendations"].items()} == {"music": 5, "books": 5}
+    assert "expected" in found["explanation"]
+
+
+def test_ctrl_c_exits_with_130(files, tmp_path):
+    code = ("import os, signal, threading, sys; threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start(); "
+            f"sys.argv = ['pclf', 'evaluate', 'demo', '--repeats', '50']; from pclf.cli import main; main()")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 130
+    assert "interrupted" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_starts_fast_because_nothing_heavy_is_imported():
+    code = "import sys; from pclf.cli.commands import app; print([m for m in ('numba', 'pyarrow', 'sklearn', " \
+           "'scipy', 'matplotlib', 'torch', 'numpy', 'pandas') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names_are_exactly_what_is_exported():
+    assert set(dir(pclf)) == set(pclf.__all__)
+    for name in pclf.__all__:
+        assert getattr(pclf, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = pclf.nonsense
+
+
+def test_the_package_is_typed():
+    assert (Path(pclf.__file__).parent / "py.typed").exists()

@@ -1,0 +1,315 @@
+"""The CPU engine against the reference, one E-step at a time; and the other kernels against plain NumPy."""
+
+import importlib.util
+import subprocess
+import sys
+import tracemalloc
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pclf.em.state import Layout, Params, Problem, View
+from pclf.engines import cpu
+from pclf.engines.cpu import CpuEngine
+from pclf.engines.kernels import fold_in, top_n
+from pclf.engines.reference import ReferenceEngine
+
+RTOL = {"float64": 1e-10, "float32": 2e-4}     # against the float64 reference
+COMMON = View("common", (0, 1, 2), 5)
+LAYOUTS = {
+    "one view": Layout(3, (COMMON,)),
+    "two of three domains": Layout(4, (View("outer", (2, 0), 6),)),
+    "a view alone": Layout(8, (View("second", (1,), 2),)),
+    "common and specific": Layout(20, (
+        COMMON, View("first", (0,), 3, 0.7), View("second", (1,), 9, 1.5), View("third", (2,), 17, 0.0))),
+    "one cluster": Layout(1, (View("common", (0, 1, 2), 1),)),
+}
+
+
+@pytest.fixture(params=["float32", "float64"])
+def engine(request):
+    return CpuEngine(request.param)
+
+
+def problem_of(layout, n_ratings=(500, 300, 200), n_users=(70, 40, 33), n_items=(12, 25, 9), shared=False):
+    """Three domains, some items popular; in each the last user and the last item have no ratings."""
+    rng, n_levels = np.random.default_rng(0), 5
+    user = [rng.integers(0, u - 1, n).astype(np.int32) for u, n in zip(n_users, n_ratings, strict=True)]
+    item = [(rng.random(n) ** 2 * (v - 1)).astype(np.int32) for v, n in zip(n_items, n_ratings, strict=True)]
+    level = [rng.integers(0, n_levels, n).astype(np.uint8) for n in n_ratings]
+    for array in (*user, *item, *level):
+        array.setflags(write=False)
+
+    def rows(sizes):
+        if shared:                             # in another order in each domain, so that rows are not a range
+            return tuple(rng.permutation(max(sizes))[:n].astype(np.int32) for n in sizes)
+        starts = np.cumsum([0, *sizes])
+        return tuple(np.arange(a, a + n, dtype=np.int32) for a, n in zip(starts, sizes, strict=False))
+
+    def size(parts):
+        return 1 + max(int(part.max()) for part in parts)
+
+    user_rows, item_rows = rows(n_users), [rows([n_items[z] for z in view.domains]) for view in layout.views]
+    return Problem(layout, n_levels, size(user_rows), tuple(user), tuple(item), tuple(level),
+                   user_rows, ((0, size(user_rows)),), tuple(map(size, item_rows)), tuple(item_rows),
+                   tuple(((0, size(rows)),) for rows in item_rows))
+
+
+def start_of(problem):
+    rng = np.random.default_rng(1)
+    k, sizes = problem.layout.n_user_clusters, [view.n_clusters for view in problem.layout.views]
+    users = rng.random((problem.n_users, k)) + 0.1
+    items = [rng.random((n, c)) + 0.1 for n, c in zip(problem.n_items, sizes, strict=True)]
+    tables = [rng.random((problem.n_levels, k, c)) + 0.1 for c in sizes]
+    return Params(users / users.sum(), tuple(x / x.sum() for x in items), tuple(x / x.sum(0) for x in tables))
+
+
+def estep(engine, problem, params=None, beta=1.0):
+    params = params or start_of(problem)
+    own = Params(engine.put(params.users), tuple(map(engine.put, params.items)), tuple(map(engine.put, params.tables)))
+    return engine.estep(engine.place(problem), own, beta)
+
+
+def arrays(stats):
+    return [stats.users, *stats.items, *stats.tables]
+
+
+def assert_same(got, want, rtol):
+    for a, b in zip(arrays(got), arrays(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * 1e-3)
+    n = float(want.users.sum())                # the objective is a sum of so many logarithms, which may cancel
+    assert got.objective == pytest.approx(want.objective, abs=min(rtol, 1e-6) * n)
+
+
+def assert_parity(engine, problem, params=None, beta=1.0):
+    want = estep(ReferenceEngine(), problem, params, beta)
+    assert_same(estep(engine, problem, params, beta), want, RTOL[engine.dtype.name])
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["apart", "shared"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_counts_equal_the_reference(engine, name, shared):
+    assert_parity(engine, problem_of(LAYOUTS[name], shared=shared))
+
+
+@pytest.mark.parametrize("beta", [0.3, 0.8])
+def test_tempered_counts_equal_the_reference(engine, beta):
+    assert_parity(engine, problem_of(LAYOUTS["common and specific"]), beta=beta)
+
+
+@pytest.mark.parametrize("n_clusters", range(1, 34))
+def test_any_number_of_clusters_equals_the_reference(engine, n_clusters):
+    layout = Layout(n_clusters, (View("all", (0, 1, 2), n_clusters),))
+    assert_parity(engine, problem_of(layout, n_ratings=(150, 60, 1)))
+
+
+def test_a_domain_without_ratings_counts_nothing(engine):
+    problem = problem_of(LAYOUTS["common and specific"], n_ratings=(400, 0, 1))
+    assert_parity(engine, problem)
+    assert not estep(engine, problem).items[2].any()
+
+
+def test_with_one_cluster_the_counts_are_the_data(engine):
+    problem = problem_of(LAYOUTS["one cluster"])
+    stats = estep(engine, problem)
+    n_users = np.concatenate([np.bincount(u, minlength=len(r))
+                              for u, r in zip(problem.user, problem.user_rows, strict=True)])
+    np.testing.assert_allclose(stats.users[:, 0], n_users, rtol=1e-6)
+    np.testing.assert_allclose(stats.tables[0].ravel(), np.bincount(np.concatenate(problem.level)), rtol=1e-6)
+
+
+def test_an_item_rated_twice_in_a_row_counts_twice(engine):
+    """Four ratings go through at a time; the same item among them, and in the next user's, must not be lost."""
+    problem = problem_of(LAYOUTS["a view alone"])
+    same = [np.zeros_like(x) for x in problem.item]
+    assert_parity(engine, replace(problem, item=tuple(same)))
+
+
+def test_counts_of_two_parts_add_up_to_the_whole(engine):
+    problem = problem_of(LAYOUTS["common and specific"], shared=True)
+
+    def half(remainder):
+        return replace(problem, **{name: tuple(x[np.arange(len(x)) % 2 == remainder] for x in getattr(problem, name))
+                                   for name in ("user", "item", "level")})
+
+    rtol = 1e-12 if engine.dtype == np.float64 else 1e-5
+    assert_same(estep(engine, half(0)) + estep(engine, half(1)), estep(engine, problem), rtol)
+
+
+@pytest.fixture
+def many_parts(monkeypatch):
+    """Small data cut as large data are; four cores whatever the machine has."""
+    monkeypatch.setattr(cpu, "cores", lambda: 4)
+    monkeypatch.setattr(cpu, "SMALL", 0)
+    monkeypatch.setattr(cpu, "DENSE", 1)
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.7])
+@pytest.mark.parametrize("dtype", RTOL)
+@pytest.mark.usefixtures("many_parts")
+def test_any_number_of_threads_gives_the_same_bits(dtype, beta):
+    problem = problem_of(LAYOUTS["common and specific"], (9000, 5000, 3000), (900, 500, 300), shared=True)
+    placed = CpuEngine(dtype).place(problem)
+    assert min(len(index.parts) for index in placed.indices.values()) > 4
+    one, *others = (estep(CpuEngine(dtype, n_threads=n), problem, beta=beta) for n in (1, 2, 4, 2, 4))
+    for other in others:
+        assert other.objective == one.objective
+        for a, b in zip(arrays(other), arrays(one), strict=True):
+            assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.usefixtures("many_parts")
+def test_how_a_sweep_is_cut_does_not_change_the_counts(engine, monkeypatch):
+    problem = problem_of(LAYOUTS["common and specific"], (9000, 5000, 3000), (900, 500, 300))
+    cut = estep(engine, problem)
+    monkeypatch.setattr(cpu, "PARTS", 1)
+    assert_same(cut, estep(engine, problem), 1e-12 if engine.dtype == np.float64 else 1e-5)
+    assert_parity(engine, problem)
+
+
+def test_float32_sums_over_many_ratings_stay_accurate():
+    """A hundred thousand ratings of one item: errors must not grow with their number."""
+    layout, n = Layout(3, (View("all", (0, 1, 2), 4),)), (200_000, 1, 1)
+    problem = problem_of(layout, n, (2000, 2, 2), (3, 2, 2))
+    assert_same(estep(CpuEngine(), problem), estep(CpuEngine("float64"), problem), 2e-5)
+
+
+def test_tiny_memberships_give_finite_counts(engine):
+    problem = problem_of(LAYOUTS["one view"])
+    start = start_of(problem)
+    users, items = start.users.copy(), start.items[0].copy()
+    users[:, 0] *= 1e-30
+    items[::2, :3] *= 1e-36
+    stats = estep(engine, problem, Params(users, (items,), start.tables))
+    assert all(np.isfinite(x).all() for x in arrays(stats))
+    assert stats.users.sum() == pytest.approx(problem.n_ratings, rel=1e-5)
+
+
+def test_an_impossible_rating_counts_nothing_and_spoils_nothing(engine):
+    problem = problem_of(LAYOUTS["a view alone"])
+    start = start_of(problem)
+    table = start.tables[0].copy()
+    table[2] = 0
+    stats = estep(engine, problem, Params(start.users, start.items, (table,)))
+    assert all(np.isfinite(x).all() for x in arrays(stats))
+    assert stats.users.sum() == pytest.approx(np.count_nonzero(problem.level[1] != 2), rel=1e-5)
+    assert -np.inf < stats.objective < estep(engine, problem).objective
+
+
+def test_memory_is_a_few_bytes_a_rating():
+    """Neither ratings x clusters nor a copy of the index for each view."""
+    views = (View("common", (0, 1, 2), 32), *(View(f"only {z}", (z,), 32) for z in range(3)))
+    problem = problem_of(Layout(4, views), (200_000, 100_000, 100_000), (2000, 1000, 1000))
+    engine = CpuEngine(n_threads=1)
+    estep(engine, problem)                      # compiles
+    tracemalloc.start()
+    estep(engine, problem)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak / problem.n_ratings < 12
+
+
+def test_arrays_come_in_the_precision_asked_for(engine):
+    problem = problem_of(LAYOUTS["one view"])
+    stats = estep(engine, problem)
+    assert engine.put(np.ones((2, 3))).dtype == stats.users.dtype == stats.items[0].dtype == engine.dtype
+    assert engine.put(np.ones((2, 3, 4))).dtype == stats.tables[0].dtype == np.float64
+    assert type(engine.get(stats.users)) is np.ndarray
+
+
+def test_more_threads_than_cores_are_capped_and_said():
+    with pytest.warns(UserWarning, match=rf"n_threads=1000 is more than the {cpu.cores()} cores"):
+        assert CpuEngine(n_threads=1000).n_threads == cpu.cores()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert CpuEngine().n_threads == cpu.cores()
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"dtype": "float16"}, "dtype must be 'float32' or 'float64'; got 'float16'"),
+    ({"n_threads": 0}, "n_threads must be at least 1; got 0"),
+])
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        CpuEngine(**settings)
+
+
+@pytest.mark.usefixtures("many_parts")
+def test_after_an_error_in_a_thread_no_other_is_still_at_work():
+    engine, finished = CpuEngine(n_threads=2), []
+
+    def task(i):
+        if i == 0:
+            raise KeyboardInterrupt
+        finished.append(i)
+
+    with pytest.raises(KeyboardInterrupt):
+        engine._map(task, range(50))
+    before = list(finished)
+    engine._map(lambda i: None, range(4))       # the pool works on, and nothing old is left in it
+    assert finished == before
+
+
+def test_numba_is_imported_when_it_is_needed():
+    code = "import sys, pclf.engines.cpu; sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_posterior_loop_of_the_benchmark_gives_the_same_counts():
+    path = Path(__file__).parents[1] / "benchmarks" / "posterior_loop.py"
+    spec = importlib.util.spec_from_file_location("posterior_loop", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    problem = problem_of(LAYOUTS["common and specific"], shared=True)
+    for beta in (1.0, 0.8):
+        want = estep(ReferenceEngine(), problem, beta=beta)
+        assert_same(estep(module.PosteriorLoop(n_threads=2), problem, beta=beta), want, RTOL["float32"])
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 10, 60, 100])
+def test_top_n_is_a_sort_without_what_was_seen(n):
+    rng = np.random.default_rng(n)
+    scores = rng.integers(0, 9, (20, 60)).astype(np.float32)      # many ties
+    scores[rng.random(scores.shape) < 0.1] = -np.inf
+    scores[3] = -np.inf
+    seen = [rng.permutation(60)[:rng.integers(0, 60)].astype(np.int32) for _ in range(20)]
+    indptr = np.cumsum([0, *map(len, seen)])
+    codes, values = top_n(scores, indptr, np.concatenate(seen), n)
+    assert codes.shape == values.shape == (20, n)
+    assert (codes.dtype, values.dtype) == (np.int32, np.float32)
+    for i, mine in enumerate(seen):
+        allowed = scores[i].copy()
+        allowed[mine] = -np.inf
+        best = np.argsort(-allowed, kind="stable")[:np.isfinite(allowed).sum()][:n]
+        assert codes[i].tolist() == best.tolist() + [-1] * (n - len(best))
+        assert values[i].tolist() == allowed[best].tolist() + [-np.inf] * (n - len(best))
+
+
+def test_fold_in_ends_at_its_fixed_point():
+    rng = np.random.default_rng(0)
+    likelihood, weights, prior = rng.random((30, 6)) ** 4, rng.random(30), rng.random(6)
+    theta = fold_in(likelihood, weights, np.ones(6), prior, 100_000, 1e-14)
+    shares = theta * likelihood / (likelihood @ theta)[:, None]
+    expected = prior + weights @ shares
+    np.testing.assert_allclose(theta, expected / expected.sum(), rtol=1e-9)
+
+
+def test_fold_in_without_ratings_is_the_prior_and_without_both_the_start():
+    start, prior, none = np.array([3.0, 1.0]), np.array([1.0, 4.0]), np.empty((0, 2))
+    np.testing.assert_allclose(fold_in(none, np.empty(0), start, prior), [0.2, 0.8])
+    np.testing.assert_allclose(fold_in(none, np.empty(0), start, 0 * prior), [0.75, 0.25])
+
+
+def test_fold_in_leaves_out_what_no_cluster_explains():
+    likelihood = np.array([[0.0, 0.0], [2.0, 1.0]])
+    theta = fold_in(likelihood, np.ones(2), np.ones(2), np.zeros(2), 5, 0.0)
+    np.testing.assert_allclose(theta, [2**5 / (2**5 + 1), 1 / (2**5 + 1)])     # each step doubles the odds
+
+
+def test_fold_in_does_not_touch_its_arguments():
+    start, prior = np.array([0.5, 1.5]), np.array([1.0, 0.0])
+    fold_in(np.ones((2, 2)), np.ones(2), start, prior)
+    assert (start.tolist(), prior.tolist()) == ([0.5, 1.5], [1.0, 0.0])
