@@ -213,7 +213,7 @@ def test_demo_tells_the_whole_story():
 
 def test_ctrl_c_exits_with_130(files, tmp_path):
     code = ("import os, signal, threading, sys; threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start(); "
-            f"sys.argv = ['pclf', 'evaluate', 'demo', '--repeats', '50']; from pclf.cli import main; main()")
+            "sys.argv = ['pclf', 'evaluate', 'demo', '--repeats', '50']; from pclf.cli import main; main()")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 130
     assert "interrupted" in done.stderr

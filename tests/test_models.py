@@ -402,3 +402,14 @@ def test_ctrl_c_in_a_fit_returns_the_model_so_far_with_a_warning(data):
             model.fit(data, callbacks=[interrupt])
         assert model.interrupted_
         assert np.isfinite(model.predict("books", "b1", "books 2")).all()
+
+
+def test_early_stopping_ends_all_fits_at_the_best_held_out_iteration(data):
+    """Plain maximum likelihood with far too many clusters over-fits these few ratings after a while."""
+    steps = []
+    model = pclf.FMM.paper(n_user_clusters=15, n_item_clusters=15, max_iter=100, early_stopping=True)
+    model.fit(data, callbacks=[steps.append], random_state=0)
+    trial = steps[: -model.n_iter_]
+    assert all(step.held_out is not None for step in trial)
+    assert model.n_iter_ == max(trial, key=lambda step: step.held_out).iteration < 100
+    assert all(step.held_out is None for step in model.trace_)

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,8 +114,7 @@ def run(
             f"interrupted after {len(trace)} of {schedule.max_iter} iterations; the model so far is kept.",
             UserWarning, stacklevel=2,
         )
-    params, means = best or (params, means)
-    return Run(_to_numpy(engine, params), _means_to_numpy(engine, means), tuple(trace), converged, interrupted)
+    return Run(*to_numpy(engine, *(best or (params, means))), tuple(trace), converged, interrupted)
 
 
 def random_posteriors(problem: Problem, rng: np.random.Generator) -> Stats:
@@ -182,13 +182,9 @@ def _zeros(problem: Problem) -> Stats:
     )
 
 
-def _to_numpy(engine: Engine, params: Params) -> Params:
-    return Params(
-        engine.get(params.users), tuple(map(engine.get, params.items)), tuple(map(engine.get, params.tables))
-    )
+def to_numpy(engine: Engine, params: Params, means: Means) -> tuple[Params, Means]:
+    """Parameters and prior means, away from the engine."""
+    def get(x: Params | Means) -> tuple[NDArray[Any], tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
+        return engine.get(x.users), tuple(map(engine.get, x.items)), tuple(map(engine.get, x.tables))
 
-
-def _means_to_numpy(engine: Engine, means: Means) -> Means:
-    return Means(
-        engine.get(means.users), tuple(map(engine.get, means.items)), tuple(map(engine.get, means.tables))
-    )
+    return Params(*get(params)), Means(*get(means))

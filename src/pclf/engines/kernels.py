@@ -38,6 +38,7 @@ SPARE = AHEAD + 4   # entries behind the last rating that are read, and do not c
 EIGHT = (0,) * 8    # the lanes in which user clusters are handled
 STRIP = 512         # columns of a product worked on together
 SLACK = 1e-6        # how much an accelerated step may lose of the objective
+TINY = 1e-30        # memberships that are zero
 
 
 def compiled(function: F) -> F:
@@ -179,7 +180,7 @@ def fold_in(
         leap = max(1.0, math.sqrt(along / bend)) if bend > 0 else 1.0    # 1 leads to `second`
         for k in range(len(theta)):
             ahead = theta[k] + 2 * leap * (first[k] - theta[k]) + leap**2 * (second[k] - 2 * first[k] + theta[k])
-            theta[k] = max(ahead, 0.01 * second[k])
+            theta[k] = max(ahead, 0.01 * second[k]) if second[k] > TINY else 0.0
         theta /= theta.sum()
     return safe
 

@@ -133,7 +133,7 @@ class Recommender(BaseEstimator):
         self._check_fitted()
         storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state())
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803, as in BaseEstimator
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings and, once fitted, the domains with what their predictions are made of."""
         settings = super().__repr__(N_CHAR_MAX)
         if not hasattr(self, "data_"):
@@ -148,7 +148,7 @@ class Recommender(BaseEstimator):
         settings = escape(super().__repr__())
         if not hasattr(self, "data_"):
             return f"<code>{settings}</code>, not fitted yet"
-        head = ["domain", "users", "items", "ratings", "scale", "a prediction is made of"]
+        head = ["domain", "users", "items", "ratings", "scale", "a prediction for its users is made of"]
         rows = [[escape(d.name), f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}", str(d.scale),
                  escape(self._says(d.name))] for d in self.data_.domains.values()]
         body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from pclf import engines
 from pclf.data.ratings import Ratings
-from pclf.em.loop import STARTS, Callback, Run, Schedule, Step, run
-from pclf.em.mstep import Priors
-from pclf.em.state import Engine, Layout, Problem
+from pclf.em.loop import STARTS, Callback, HeldOut, Run, Schedule, Step, run, to_numpy
+from pclf.em.mstep import Means, Priors
+from pclf.em.state import Engine, Layout, Params, Problem
 from pclf.errors import UnknownNameError, did_you_mean
 from pclf.models import insight, personal, weights
 from pclf.models.base import Floats, Recommendation, Recommender, as_list, as_ratings, cores
@@ -50,7 +50,8 @@ class _Mixture(Recommender):
     personal_weight: of the personal view in a prediction, 0 (none) to 1; "auto" learns it; or a dict of domains.
     personal_factors: of the personal view.
     start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
-    max_iter, tol: when EM stops. n_restarts: fits, "auto" for as many as pay. combine: "average" their
+    max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
+    iteration that was best for the rest. n_restarts: fits, "auto" for as many as pay. combine: "average" their
     predictions, or keep the "best".
     """
 
@@ -86,15 +87,20 @@ class _Mixture(Recommender):
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             chosen: dict[str, tuple[float, float, float]] = {}
             runs: list[Run] = []
+            max_iter = self.max_iter
             if learning:
                 part, held_out = weights.hold_out_of_each(ratings, split_rng)
-                first = self._run(machine, part, layout, trial_rng, watchers)
+                judge = self._judge(machine, part, layout, held_out) if self.early_stopping else None
+                first = self._run(machine, part, layout, trial_rng, watchers, held_out=judge)
+                if judge:
+                    best = max(first.trace, key=lambda step: step.held_out or -np.inf)
+                    max_iter = best.iteration
                 trial = self._fresh(part, layout, [first], self._fit_personal(part, personal_rng, threads))
                 chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
                 runs = [first] if first.interrupted else []
             for rng in seeds:
                 if not (runs and runs[-1].interrupted):
-                    runs.append(self._run(machine, ratings, layout, rng, watchers))
+                    runs.append(self._run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
         interrupted = runs[-1].interrupted
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
@@ -252,8 +258,9 @@ class _Mixture(Recommender):
         return checked(weight, "personal_weight", name)
 
     def _learns_weights(self, ratings: Ratings) -> bool:
-        return any(None in (self._personal_weight(ratings, name), self._common_weight(ratings, name))
-                   for name in ratings.domains)
+        return self.early_stopping or any(
+            None in (self._personal_weight(ratings, name), self._common_weight(ratings, name))
+            for name in ratings.domains)
 
     def _n_restarts(self, ratings: Ratings) -> int:
         if self.n_restarts != "auto":
@@ -261,12 +268,23 @@ class _Mixture(Recommender):
         return max(1, min(RESTARTS, RESTARTS_FROM // max(1, ratings.n_ratings)))
 
     def _run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator,
-             watchers: list[Callback]) -> Run:
+             watchers: list[Callback], *, max_iter: int | None = None, held_out: HeldOut | None = None) -> Run:
         problem = Problem.of(ratings, layout)
-        schedule = Schedule(tuple(self.betas), self.steps_per_beta, self.max_iter, self.tol)
+        schedule = Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
         priors = Priors(self.user_prior, self.item_prior, self.table_prior)
         return run(machine, problem, STARTS[self.start](problem, rng), schedule=schedule, priors=priors,
-                   callbacks=watchers)
+                   held_out=held_out, callbacks=watchers)
+
+    def _judge(self, machine: Engine, part: Ratings, layout: Layout, held_out: Ratings) -> HeldOut:
+        """The mean log-likelihood of held-out ratings under the mixture."""
+        def judge(params: Params, means: Means) -> float:
+            params, means = to_numpy(machine, params, means)
+            trial = self._fresh(part, layout, [Run(params, means, (), False)], {})
+            logs = [np.log(np.maximum(trial._mixture(
+                trial._known_users(name, d.user), trial._known_items(name, d.item), trial.weights_[name],
+            )[np.arange(len(d)), held_out.levels(name)], 1e-9)) for name, d in held_out.domains.items() if len(d)]
+            return float(np.concatenate(logs).mean()) if logs else 0.0
+        return judge
 
     def _fit_personal(self, ratings: Ratings, rng: np.random.Generator, n_threads: int) -> dict[str, Personal]:
         """Personal views, the largest domain first: the priors of the smaller ones draw on those before."""
@@ -470,7 +488,7 @@ class _Mixture(Recommender):
             self._factor_cache[domain] = np.concatenate(
                 [weight / len(self.members_) * member.items[i][rows[i]].T
                  for member in self.members_ for i, weight in self.weights_[domain].items()],
-            ).astype(np.float32)
+            ).astype(np.float32, order="C")
         return self._factor_cache[domain]
 
     def _seen_by(self, domain: str, users: list[Any] | None, codes: NDArray[np.int32]) -> tuple[Any, Any]:
@@ -516,8 +534,8 @@ class _OneView(_Mixture):
                  item_prior: float = 1.0, table_prior: float = 1.0,
                  personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int = 4,
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
-                 max_iter: int = 35, tol: float = 1e-5, n_restarts: int | str = "auto",
-                 combine: str = "average") -> None:
+                 max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
+                 n_restarts: int | str = "auto", combine: str = "average") -> None:
         self.n_user_clusters = n_user_clusters
         self.n_item_clusters = n_item_clusters
         self.user_prior = user_prior
@@ -530,6 +548,7 @@ class _OneView(_Mixture):
         self.steps_per_beta = steps_per_beta
         self.max_iter = max_iter
         self.tol = tol
+        self.early_stopping = early_stopping
         self.n_restarts = n_restarts
         self.combine = combine
 

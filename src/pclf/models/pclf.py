@@ -35,8 +35,8 @@ class PCLF(_Mixture):
                  item_prior: float = 1.0, table_prior: float = 1.0,
                  personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int = 4,
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
-                 max_iter: int = 35, tol: float = 1e-5, n_restarts: int | str = "auto",
-                 combine: str = "average") -> None:
+                 max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
+                 n_restarts: int | str = "auto", combine: str = "average") -> None:
         self.n_user_clusters = n_user_clusters
         self.n_common_clusters = n_common_clusters
         self.n_specific_clusters = n_specific_clusters
@@ -51,6 +51,7 @@ class PCLF(_Mixture):
         self.steps_per_beta = steps_per_beta
         self.max_iter = max_iter
         self.tol = tol
+        self.early_stopping = early_stopping
         self.n_restarts = n_restarts
         self.combine = combine
 
