@@ -304,9 +304,10 @@ def test_fold_in_without_ratings_is_the_prior_and_without_both_the_start():
 
 
 def test_fold_in_leaves_out_what_no_cluster_explains():
-    likelihood = np.array([[0.0, 0.0], [2.0, 1.0]])
-    theta = fold_in(likelihood, np.ones(2), np.ones(2), np.zeros(2), 5, 0.0)
-    np.testing.assert_allclose(theta, [2**5 / (2**5 + 1), 1 / (2**5 + 1)])     # each step doubles the odds
+    likelihood, weights, start, prior = np.array([[0.0, 0.0], [2.0, 1.0]]), np.ones(2), np.ones(2), np.ones(2)
+    theta = fold_in(likelihood, weights, start, prior)
+    np.testing.assert_allclose(theta, fold_in(likelihood[1:], weights[1:], start, prior))
+    assert theta[0] > theta[1]
 
 
 def test_fold_in_does_not_touch_its_arguments():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import pclf
 from pclf.em.loop import Schedule, random_memberships, run
 from pclf.em.mstep import Priors, memberships
 from pclf.em.state import Layout, Params, Problem, View
@@ -256,6 +257,25 @@ def test_scores_of_pairs_are_their_products(engine):
     u, v = np.array([0, 3, 3, 16]), np.array([5, 5, 39, 0])
     got = gpu.score_pairs(users, items, u, v, device=engine.device)
     np.testing.assert_allclose(got, (users[u] * items[v]).sum(1), rtol=1e-5)
+
+
+def test_a_model_fitted_on_the_gpu_predicts_and_recommends_there_as_on_the_cpu(engine, monkeypatch):
+    """A whole fit from the same start: predictions to 1e-4, the same lists."""
+    rng = np.random.default_rng(0)
+    pairs = {name: rng.choice(20 * 15, 150, replace=False) for name in ("a", "b")}
+    data = pclf.Ratings.from_arrays({n: (p // 15, p % 15, rng.integers(1, 6, 150)) for n, p in pairs.items()},
+                                    scale=(1, 5))
+    settings = {"n_user_clusters": 3, "n_common_clusters": 2, "n_specific_clusters": 2, "max_iter": 12}
+    cpu = pclf.PCLF.paper(**settings).fit(data, engine="cpu")
+    monkeypatch.setattr(pclf.engines, "create", lambda *args, **options: engine)
+    there = pclf.PCLF.paper(**settings).fit(data, engine="gpu")
+    d = data["b"]
+    np.testing.assert_allclose(there.predict_codes("b", d.user, d.item), cpu.predict_codes("b", d.user, d.item),
+                               atol=1e-4)
+    lists = [model.recommend("b", n=3) for model in (cpu, there)]
+    np.testing.assert_allclose(lists[0].scores, lists[1].scores, atol=1e-4)
+    one = there.recommend("b", there.fold_in({"a": {1: 5, 2: 1}}), n=3)
+    assert len(one) == 3
 
 
 @pytest.mark.gpu

@@ -154,22 +154,39 @@ class CpuEngine:
         return sum(logs)
 
     def _index(self, problem: Problem, z: int, n_items: int) -> Index:
-        """A counting sort, in which each thread arranges the ratings of its own users."""
-        from pclf.engines.kernels import BLOCK, SPARE, arrange, count
+        """A counting sort in two rounds, so that each thread writes to few places at a time."""
+        from pclf.engines.kernels import BLOCK, SPARE, arrange, split, tally
 
         user, item, level, n_levels = problem.user[z], problem.item[z], problem.level[z], problem.n_levels
-        n_blocks = -(-len(problem.user_rows[z]) // BLOCK)
-        shares = _spans(n_blocks, self.n_threads if len(user) >= SMALL else 1)
-        place = np.zeros(n_blocks * n_levels * BLOCK, np.int64)   # how long a row is; then, where it goes
-        self._map(lambda share: count(user, level, n_levels, share, place), shares)
-        rows = np.flatnonzero(place)
-        groups = _from_zero(np.count_nonzero(place.reshape(-1, BLOCK), axis=1))
-        row_ptr = _from_zero(place[rows])
-        place[rows] = row_ptr[:-1]
-        arranged = np.zeros(len(item) + SPARE, np.int32)
-        self._map(lambda share: arrange(user, item, level, n_levels, share, place, arranged), shares)
-        goals = np.linspace(0, len(user), _n_parts(len(user), n_items) + 1)
-        cuts = [0, *np.searchsorted(row_ptr[groups[::n_levels]], goals[1:-1]).tolist(), n_blocks]
+        n, n_users = len(user), len(problem.user_rows[z])
+        n_blocks = -(-n_users // BLOCK)
+        shift = max(BLOCK.bit_length() - 1, n_users.bit_length() - 8)      # buckets of 2**shift users
+        chunks = _spans(n, self.n_threads if n >= SMALL else 1)
+        counts = np.zeros((len(chunks), (n_users >> shift) + 1), np.int64)
+        self._map(lambda i: tally(user[slice(*chunks[i])], shift, counts[i]), range(len(chunks)))
+        starts = _from_zero(counts.T)                                      # by bucket, in a bucket by chunk
+        place = starts[:-1].reshape(counts.T.shape).T.copy()
+        keys, items = np.empty(n, np.uint32), np.empty(n, np.int32)
+
+        def split_chunk(i: int) -> None:
+            part = slice(*chunks[i])
+            split(user[part], item[part], level[part], n_levels, shift, place[i], keys, items)
+
+        def arrange_bucket(i: int) -> None:
+            first, last = starts[i * len(chunks)], starts[(i + 1) * len(chunks)]
+            own = slice((i << shift) * n_levels, (i + 1 << shift) * n_levels)
+            arrange(keys[first:last], items[first:last], own.start, first, ends[own], arranged)
+
+        self._map(split_chunk, range(len(chunks)))
+        ends = np.zeros(n_blocks * BLOCK * n_levels, np.int64)             # where the ratings of a key end
+        arranged = np.zeros(n + SPARE, np.int32)
+        self._map(arrange_bucket, range(counts.shape[1]))
+        lengths = np.diff(ends, prepend=0)
+        rows = np.flatnonzero(lengths)
+        row_ptr = np.concatenate([[0], ends[rows]])
+        groups = _from_zero(np.count_nonzero(lengths.reshape(-1, BLOCK), axis=1))
+        goals = np.linspace(0, n, _n_parts(n, n_items) + 1)[1:-1]
+        cuts = [0, *np.searchsorted(row_ptr[groups[::n_levels]], goals).tolist(), n_blocks]
         parts = tuple((first, last) for first, last in pairwise(cuts) if first < last)
         user_rows = np.array(problem.user_rows[z], np.int32)
         return Index(groups, row_ptr, (rows % BLOCK).astype(np.uint8), user_rows, arranged, parts)

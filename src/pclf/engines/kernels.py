@@ -37,7 +37,7 @@ AHEAD = 32          # ratings between asking for an item and using it
 SPARE = AHEAD + 4   # entries behind the last rating that are read, and do not count
 EIGHT = (0,) * 8    # the lanes in which user clusters are handled
 STRIP = 512         # columns of a product worked on together
-SLACK = 1e-6        # how much an accelerated step may lose of the objective
+SLACK = 1e-3        # how much an accelerated step may lose of the objective
 TINY = 1e-30        # memberships that are zero
 
 
@@ -125,32 +125,42 @@ def expect(
 
 
 @compiled
-def count(user: Array, level: Array, n_levels: int, share: tuple[int, int], counts: Array) -> None:
-    """How many ratings each row (block, level, member) has; for a range of blocks."""
-    first, last = share
+def tally(user: Array, shift: int, counts: Array) -> None:
+    """How many ratings each bucket of 2**shift users has."""
     for j in range(len(user)):
-        block = user[j] // BLOCK
-        if first <= block < last:
-            counts[(block * n_levels + level[j]) * BLOCK + user[j] % BLOCK] += 1
+        counts[user[j] >> shift] += 1
 
 
 @compiled
-def arrange(
-    user: Array, item: Array, level: Array, n_levels: int, share: tuple[int, int], place: Array, out: Array
+def split(
+    user: Array, item: Array, level: Array, n_levels: int, shift: int, place: Array, keys: Array, items: Array
 ) -> None:
-    """A counting sort: the items of a range of blocks, each to the next free place of its row."""
-    first, last = share
+    """Each rating to the next place of its bucket: its item, and its key, which sorts as cpu.Index does."""
     for j in range(len(user)):
-        block = user[j] // BLOCK
-        if first <= block < last:
-            row = (block * n_levels + level[j]) * BLOCK + user[j] % BLOCK
-            out[place[row]] = item[j]
-            place[row] += 1
+        bucket, block = user[j] >> shift, np.int64(user[j] // BLOCK)
+        to = place[bucket]
+        place[bucket] = to + 1
+        keys[to] = (block * n_levels + level[j]) * BLOCK + user[j] % BLOCK
+        items[to] = item[j]
+
+
+@compiled
+def arrange(keys: Array, items: Array, first_key: int, first: int, ends: Array, out: Array) -> None:
+    """A bucket sorted by key into out[first:], by counting; ends[i]: where the ratings of key first_key + i end."""
+    for j in range(len(keys)):
+        ends[keys[j] - first_key] += 1
+    place = first
+    for i in range(len(ends)):
+        place, ends[i] = place + ends[i], place
+    for j in range(len(keys)):
+        to = ends[keys[j] - first_key]
+        ends[keys[j] - first_key] = to + 1
+        out[to] = items[j]
 
 
 @compiled
 def fold_in(
-    likelihood: Array, weights: Array, start: Array, prior: Array, max_iter: int = 1000, tol: float = 1e-9
+    likelihood: Array, weights: Array, start: Array, prior: Array, max_iter: int = 300, tol: float = 1e-8
 ) -> Array:
     """The membership theta of someone with n ratings: from `start`, the fixed point of
 
@@ -180,7 +190,7 @@ def fold_in(
         leap = max(1.0, math.sqrt(along / bend)) if bend > 0 else 1.0    # 1 leads to `second`
         for k in range(len(theta)):
             ahead = theta[k] + 2 * leap * (first[k] - theta[k]) + leap**2 * (second[k] - 2 * first[k] + theta[k])
-            theta[k] = max(ahead, 0.01 * second[k]) if second[k] > TINY else 0.0
+            theta[k] = max(ahead, 1e-3 * second[k]) if second[k] > TINY else 0.0
         theta /= theta.sum()
     return safe
 

@@ -3,16 +3,17 @@
     Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6); with films it makes no
     difference.
 
-A change is claimed where it is significant after Holm's correction. Otherwise the interval decides between
-two things that are not the same: there is no difference, or too few users were tested to see one.
+A change is claimed where it is significant after Holm's correction and may be half a percent. Otherwise the
+interval decides between two things that are not the same: there is no difference, or too few users were
+tested to see one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-ALPHA = 0.05
-SMALL = 1.0     # percent: an interval within plus and minus this means no difference
-SHOWN = 0.05    # percent: less would be shown as 0.0, and is not claimed
+ALPHA = 0.05       # of p after Holm
+NEGLIGIBLE = 0.5   # percent: an interval within plus and minus this is no difference, significant or not
+SMALL = 1.0        # percent: the same of a change that is not significant
 
 Row = Mapping[str, Any]
 
@@ -73,12 +74,15 @@ def compared(rows: Iterable[Row], part: str, against: str) -> list[Row]:
 
 
 def _significant(row: Row) -> bool:
-    p, percent = row["p_holm"], row["effect_percent"]
-    return p is not None and percent is not None and p < ALPHA and abs(percent) >= SHOWN
+    return row["p_holm"] is not None and row["p_holm"] < ALPHA and not _within(row, NEGLIGIBLE)
 
 
 def _no_difference(row: Row) -> bool:
-    return not _significant(row) and (row["low"] is None or (row["low"] >= -SMALL and row["high"] <= SMALL))
+    return not _significant(row) and _within(row, SMALL)
+
+
+def _within(row: Row, percent: float) -> bool:
+    return row["low"] is None or (row["low"] >= -percent and row["high"] <= percent)
 
 
 def _by_source(target: str, alone: Sequence[Row]) -> list[str]:

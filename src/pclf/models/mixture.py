@@ -66,6 +66,7 @@ class _Mixture(Recommender):
     trace_: tuple[Step, ...]
     n_iter_: int
     interrupted_: bool
+    _device: str | None = None              # the GPU that the model was fitted on
 
     def fit(self, data: Ratings | Mapping[str, Any], *, engine: str = "auto", dtype: str = "float32",
             n_threads: int | None = None, random_state: int | np.random.Generator | None = 0,
@@ -106,6 +107,7 @@ class _Mixture(Recommender):
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
         fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads))
         fitted.interrupted_ = interrupted
+        fitted._device = getattr(machine, "device", None)
         for name, (common, own, gain) in chosen.items():
             fitted._set_weights(name, common, own)
             fitted.transfer_[name] = self._transfer(name, common, gain)
@@ -122,6 +124,14 @@ class _Mixture(Recommender):
                       rule: str = "mean") -> Floats:
         self._check_rule(rule)
         self._domain(domain)
+        if self._device is not None and rule == "mean" and not self.personal_weights_.get(domain):
+            from pclf.engines.gpu import score_pairs
+
+            everyone = self._known_users(domain, np.arange(self.data_.domains[domain].n_users))
+            values = self.data_.level_values(domain).astype(np.float32)
+            factors = self._user_factors_by(domain, everyone, values[None, :])[0]
+            return self._on_scale(domain, score_pairs(factors, self._item_factors(domain).T, users, items,
+                                                      device=self._device))
         return self._decide(domain, rule, self._known_users(domain, users), self._known_items(domain, items))
 
     def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None) -> Floats:
@@ -346,6 +356,7 @@ class _Mixture(Recommender):
             for z, name in enumerate(ratings.domains)
         }
         self._factor_cache: dict[str, Floats] = {}
+        self._values = {name: ratings.level_values(name).astype(np.float32) for name in ratings.domains}
 
     def _views(self, domain: str) -> list[tuple[int, NDArray[np.int32]]]:
         """The views of a domain, the common one first: their numbers, and where in them the domain's items are."""
@@ -444,6 +455,25 @@ class _Mixture(Recommender):
                 out += weight * np.einsum("nrc,nc->nr", *_same_length(by_cluster, p_items[i]))
         return out / out.sum(axis=1)[:, None]
 
+    def _top_n(self, domain: str, users: list[Any] | None, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+               user_domain: str | None) -> tuple[NDArray[np.int32], Floats]:
+        """On the GPU that the model was fitted on, where one product of factors gives the scores."""
+        if self._device is None or self.personal_weights_.get(domain) or not allowed.all():
+            return super()._top_n(domain, users, n, exclude_seen, allowed, user_domain)
+        from pclf.engines.gpu import score_top_n
+
+        codes = np.arange(self.data_.domains[domain].n_users, dtype=np.int32) if users is None else None
+        side = self._known_users(domain, codes) if codes is not None else self._users(domain, users, user_domain)
+        if codes is None:
+            known = self.data_.domains[domain].users
+            codes = known.encode([None if isinstance(user, Guest) else user for user in users or []])
+        seen = self._seen_by(domain, users, codes) if exclude_seen else (np.zeros(len(side) + 1, np.int64),
+                                                                         np.empty(0, np.int32))
+        values = self.data_.level_values(domain).astype(np.float32)
+        factors = self._user_factors_by(domain, side, values[None, :])[0]
+        found, score = score_top_n(factors, self._item_factors(domain).T, *seen, n, device=self._device)
+        return found.astype(np.int32), np.where(found >= 0, self._on_scale(domain, score), -np.inf)
+
     def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
         return self._mean_of_all(domain, self._known_users(domain, codes))
 
@@ -454,7 +484,7 @@ class _Mixture(Recommender):
         """The mean rating of every item of the domain: one product of factors, or one a level to pool. (n, V)"""
         from pclf.engines.kernels import product
 
-        values = self.data_.level_values(domain).astype(np.float32)
+        values = self._values[domain]
         items = self._item_factors(domain)                                              # (D, V)
         weight = np.float32(self.personal_weights_.get(domain, 0.0)) * users.known.astype(np.float32)
         if users.personal is None or not weight.any():
@@ -492,11 +522,12 @@ class _Mixture(Recommender):
         return self._factor_cache[domain]
 
     def _seen_by(self, domain: str, users: list[Any] | None, codes: NDArray[np.int32]) -> tuple[Any, Any]:
-        indptr, items = super()._seen_by(domain, users, codes)
         if not users or not any(isinstance(user, Guest) for user in users):
-            return indptr, items
+            return super()._seen_by(domain, users, codes)
+        indptr, items = self._seen[domain]
         own = [self._item_codes(self.data_.domains[domain], list(user.ratings.get(domain, {})))
-               if isinstance(user, Guest) else items[indptr[i]:indptr[i + 1]] for i, user in enumerate(users)]
+               if isinstance(user, Guest) else items[indptr[code]:indptr[code + 1] if code >= 0 else indptr[code]]
+               for user, code in zip(users, codes.tolist(), strict=True)]
         return np.concatenate([[0], np.cumsum([len(o) for o in own])]), np.concatenate(own).astype(np.int32)
 
     # Files
