@@ -1,6 +1,7 @@
 """Films to books: MovieLens 100K and goodbooks have no user in common, and no item."""
 
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,15 @@ def film(data: pclf.Ratings, text: str) -> int:
     return next(id for code, id in enumerate(films.items.ids) if text in films.title(code))
 
 
+def differences(model: pclf.PCLF, first: Any, second: Any) -> list[tuple[str, float, float]]:
+    """Of the most rated books, the five that the first guest likes most compared to the second, and the last three."""
+    books = model.data_["books"]
+    famous = np.argsort(-np.bincount(books.item, minlength=books.n_items), kind="stable")[:100]
+    a, b = (model.predict("books", guest, books.items.decode(famous)) for guest in (first, second))
+    order = np.argsort(b - a, kind="stable")
+    return [(books.title(int(famous[i])), float(a[i]), float(b[i])) for i in [*order[:5], *order[-3:]]]
+
+
 def main() -> None:
     missing = [name for name in ("ml-100k", "goodbooks") if not datasets.info(name).here]
     if missing:
@@ -50,22 +60,17 @@ def main() -> None:
         for domain, items in cluster.members.items():
             print(f"  {cluster.index}  {domain}: {'; '.join(title for _, title, _ in items[:3])}")
 
-    books = data["books"]
-    famous = np.argsort(-np.bincount(books.item, minlength=books.n_items), kind="stable")[:100]
-    expected = {}
-    for visitor, ratings in VISITORS.items():
-        guest = model.fold_in({"films": {film(data, title): rating for title, rating in ratings.items()}})
-        expected[visitor] = model.predict("books", guest, books.items.decode(famous))
-        print(f"\n{visitor.capitalize()} rated five films. The first books to offer:")
+    guests = {name: model.fold_in({"films": {film(data, title): rating for title, rating in ratings.items()}})
+              for name, ratings in VISITORS.items()}
+    for name, guest in guests.items():
+        print(f"\n{name.capitalize()} rated five films. The first books to offer:")
         for book in model.recommend("books", guest, n=3):
             print(f"  {book.score:.2f}  {book.title}")
 
-    fan, member = expected.values()
-    print("\nGood books are good for both. The famous ones on which they differ most, and least:")
+    print("\nOf the 100 most rated books, those on which the two differ most, and least:")
     print(f"  {'fan':>6} {'member':>6}")
-    by_gap = np.argsort(member - fan)
-    for i in [*by_gap[:5], *by_gap[-3:]]:
-        print(f"  {fan[i]:6.2f} {member[i]:6.2f}  {books.title(int(famous[i]))}")
+    for title, fan, member in differences(model, *guests.values()):
+        print(f"  {fan:6.2f} {member:6.2f}  {title}")
 
 
 if __name__ == "__main__":

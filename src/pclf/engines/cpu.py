@@ -181,6 +181,7 @@ class CpuEngine:
         ends = np.zeros(n_blocks * BLOCK * n_levels, np.int64)             # where the ratings of a key end
         arranged = np.zeros(n + SPARE, np.int32)
         self._map(arrange_bucket, range(counts.shape[1]))
+        del keys, items
         lengths = np.diff(ends, prepend=0)
         rows = np.flatnonzero(lengths)
         row_ptr = np.concatenate([[0], ends[rows]])

@@ -137,10 +137,10 @@ def _profiles(model: "_Mixture", domain: str) -> Floats:
 
 
 def _top(membership: Floats, counts: Floats, vocabulary: Any, title: Any, n: int) -> list[list[Any]]:
-    """For each cluster its n most typical rows: P(row | cluster) P(cluster | row), so neither rare nor generic."""
+    """For each cluster its n most typical rows: strong members that are not too rare to be known."""
     out = []
     for c in range(membership.shape[1]):
-        order = np.argsort(-(membership[:, c] ** 2) * counts, kind="stable")[:n]
+        order = np.argsort(-(membership[:, c] ** 2) * np.log1p(counts), kind="stable")[:n]
         order = order[counts[order] > 0]
         out.append([(i, title(int(row)) if title else str(i), float(membership[row, c]))
                     for i, row in zip(vocabulary.decode(order), order, strict=True)])

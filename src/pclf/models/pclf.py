@@ -93,8 +93,8 @@ class PCLF(_Mixture):
 
     def _transfer(self, domain: str, weight: float, gain: float) -> Transfer:
         if self.common_weight != "auto":
-            return Transfer(weight, gain, f"The common clusters carry {weight:.0%} of {domain}, as set.")
+            return Transfer(weight, gain, f"W1 of {domain} is {weight:g}, as set.")
         if not weight:
-            return Transfer(weight, gain, f"The common clusters do not help {domain} on held-out ratings: weight 0.")
-        return Transfer(weight, gain, f"The common clusters carry {weight:.0%} of {domain}; on held-out ratings that "
-                                      f"raises the log score by {gain:.4f} a rating.")
+            return Transfer(weight, gain, f"W1 of {domain} is 0: its own clusters predict held-out ratings best alone.")
+        return Transfer(weight, gain, f"W1 of {domain} is {weight:g}: on held-out ratings the common clusters raise the "
+                                      f"log score by {gain:.4f} a rating.")
