@@ -30,7 +30,7 @@ def draw(rows: list[tuple[str, float, float]], visitors: dict[str, dict[str, flo
     """A line a book, a mark a visitor."""
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "pclf", "font.family": "sans-serif",
                                 "font.sans-serif": ["DejaVu Sans"], "font.size": 10}):
-        figure = Figure(figsize=(8.6, 3.7), layout="constrained", facecolor="white")
+        figure = Figure(figsize=(8.6, 3.6), layout="constrained", facecolor="white")
         axes = figure.subplots()
         for y, (_, *scores) in enumerate(reversed(rows)):
             axes.plot(scores, [y, y], color="0.75", lw=3, zorder=1, solid_capstyle="round")
@@ -47,8 +47,8 @@ def draw(rows: list[tuple[str, float, float]], visitors: dict[str, dict[str, flo
         words = [f"{name}: " + ", ".join(f"{re.sub(r' .*?[(].*', '', film)} {r}" for film, r in given.items())
                  for name, given in visitors.items()]
         figure.legend(marks, words, loc="outside lower left", frameon=False, fontsize=9)
-        figure.suptitle("Two people rated five films each, and never a book. "
-                        "The model expects whom Twilight is for.", x=0.01, ha="left", fontsize=11)
+        figure.suptitle("Two people rated five films each, and never a book: who will like Twilight?", x=0.01,
+                        ha="left", fontsize=11)
         figure.savefig(path, metadata={"Date": None, "Title": "Expected ratings of books by two people, from films"})
 
 

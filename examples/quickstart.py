@@ -16,7 +16,7 @@ print("Books for ana-000, who rated films and never a book:")
 for book in model.recommend("books", "ana-000", n=3):
     print(f"  {book.score:.2f}  {book.title}")
 
-guest = model.fold_in({"films": {"A Kiss in Nara": 5, "Robots of Kobe": 5, "Clowns of Memphis": 2}})
+guest = model.fold_in({"films": {"A Kiss in Nara": 5, "Robots of Kobe": 5, "Oh No, Memphis!": 2}})
 print("\nBooks for somebody new, from three films:")
 for book in model.recommend("books", guest, n=3):
     print(f"  {book.score:.2f}  {book.title}")

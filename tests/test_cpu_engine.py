@@ -1,12 +1,10 @@
 """The CPU engine against the reference, one E-step at a time; and the other kernels against plain NumPy."""
 
-import importlib
 import subprocess
 import sys
 import tracemalloc
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -256,15 +254,6 @@ def test_after_an_error_in_a_thread_no_other_is_still_at_work():
 def test_numba_is_imported_when_it_is_needed():
     code = "import sys, pclf.engines.cpu; sys.exit('numba' in sys.modules or 'llvmlite' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_posterior_loop_of_the_benchmark_gives_the_same_counts(monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks")
-    loop = importlib.import_module("posterior_loop").PosteriorLoop(n_threads=2)
-    problem = problem_of(LAYOUTS["common and specific"], shared=True)
-    for beta in (1.0, 0.8):
-        want = estep(ReferenceEngine(), problem, beta=beta)
-        assert_same(estep(loop, problem, beta=beta), want, RTOL["float32"])
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, 10, 60, 100])

@@ -199,7 +199,7 @@ def audit(files: Files,
     return _json(found.to_dict()) if as_json else print(found)
 
 
-@app.command(epilog="Example: pclf reproduce --pair BC-ML --given 5 --repeats 2 --models Bias,PCLF --out runs/small")
+@app.command(epilog="Example: pclf reproduce --pair BC-ML --given 5 --repeats 2 --models BIAS,PCLF --out runs/small")
 def reproduce(pair: Annotated[list[str], typer.Option(help="BC-EM, BC-ML or ML-EM; all by default.")] = [],  # noqa: B006
               given: Annotated[list[int], typer.Option(help="5, 10 or 15; all by default.")] = [],  # noqa: B006
               repeats: Annotated[int, typer.Option(min=1, help="New samples of users and items.")] = 10,

@@ -154,43 +154,51 @@ class CpuEngine:
         return sum(logs)
 
     def _index(self, problem: Problem, z: int, n_items: int) -> Index:
-        """A counting sort in two rounds, so that each thread writes to few places at a time."""
+        from pclf.engines.kernels import BLOCK
+
+        ends, item = self._sort(problem, z)
+        n, lengths = len(problem.user[z]), np.diff(ends, prepend=0)
+        rows = np.flatnonzero(lengths)
+        row_ptr = np.concatenate([[0], ends[rows]])
+        groups = _from_zero(np.count_nonzero(lengths.reshape(-1, BLOCK), axis=1))
+        starts = row_ptr[groups[::problem.n_levels]]                       # of the blocks
+        goals = np.linspace(0, n, _n_parts(n, n_items) + 1)[1:-1]
+        cuts = [0, *np.searchsorted(starts, goals).tolist(), len(starts) - 1]
+        parts = tuple((first, last) for first, last in pairwise(cuts) if first < last)
+        user_rows = np.array(problem.user_rows[z], np.int32)
+        return Index(groups, row_ptr, (rows % BLOCK).astype(np.uint8), user_rows, item, parts)
+
+    def _sort(self, problem: Problem, z: int) -> tuple[NDArray[np.int64], IntArray]:
+        """The items in the order of Index, and where those of each possible row end.
+
+        A counting sort in two rounds, by bucket of users, then in each bucket: both stay within the caches.
+        """
         from pclf.engines.kernels import BLOCK, SPARE, arrange, split, tally
 
         user, item, level, n_levels = problem.user[z], problem.item[z], problem.level[z], problem.n_levels
         n, n_users = len(user), len(problem.user_rows[z])
-        n_blocks = -(-n_users // BLOCK)
-        shift = max(BLOCK.bit_length() - 1, n_users.bit_length() - 8)      # buckets of 2**shift users
+        shift = max(BLOCK.bit_length() - 1, n_users.bit_length() - 8)      # a bucket has 2**shift users
         chunks = _spans(n, self.n_threads if n >= SMALL else 1)
         counts = np.zeros((len(chunks), (n_users >> shift) + 1), np.int64)
         self._map(lambda i: tally(user[slice(*chunks[i])], shift, counts[i]), range(len(chunks)))
-        starts = _from_zero(counts.T)                                      # by bucket, in a bucket by chunk
+        starts = _from_zero(counts.T)                                      # by bucket, then by chunk
         place = starts[:-1].reshape(counts.T.shape).T.copy()
         keys, items = np.empty(n, np.uint32), np.empty(n, np.int32)
+        ends = np.zeros(-(-n_users // BLOCK) * BLOCK * n_levels, np.int64)
+        out = np.zeros(n + SPARE, np.int32)
 
         def split_chunk(i: int) -> None:
-            part = slice(*chunks[i])
-            split(user[part], item[part], level[part], n_levels, shift, place[i], keys, items)
+            chunk = slice(*chunks[i])
+            split(user[chunk], item[chunk], level[chunk], n_levels, shift, place[i], keys, items)
 
         def arrange_bucket(i: int) -> None:
             first, last = starts[i * len(chunks)], starts[(i + 1) * len(chunks)]
             own = slice((i << shift) * n_levels, (i + 1 << shift) * n_levels)
-            arrange(keys[first:last], items[first:last], own.start, first, ends[own], arranged)
+            arrange(keys[first:last], items[first:last], own.start, first, ends[own], out)
 
         self._map(split_chunk, range(len(chunks)))
-        ends = np.zeros(n_blocks * BLOCK * n_levels, np.int64)             # where the ratings of a key end
-        arranged = np.zeros(n + SPARE, np.int32)
         self._map(arrange_bucket, range(counts.shape[1]))
-        del keys, items
-        lengths = np.diff(ends, prepend=0)
-        rows = np.flatnonzero(lengths)
-        row_ptr = np.concatenate([[0], ends[rows]])
-        groups = _from_zero(np.count_nonzero(lengths.reshape(-1, BLOCK), axis=1))
-        goals = np.linspace(0, n, _n_parts(n, n_items) + 1)[1:-1]
-        cuts = [0, *np.searchsorted(row_ptr[groups[::n_levels]], goals).tolist(), n_blocks]
-        parts = tuple((first, last) for first, last in pairwise(cuts) if first < last)
-        user_rows = np.array(problem.user_rows[z], np.int32)
-        return Index(groups, row_ptr, (rows % BLOCK).astype(np.uint8), user_rows, arranged, parts)
+        return ends, out
 
     def _power(self, x: Floats, beta: float) -> Floats:
         if beta == 1:

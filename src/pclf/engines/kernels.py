@@ -146,7 +146,7 @@ def split(
 
 @compiled
 def arrange(keys: Array, items: Array, first_key: int, first: int, ends: Array, out: Array) -> None:
-    """A bucket sorted by key into out[first:], by counting; ends[i]: where the ratings of key first_key + i end."""
+    """A bucket by key, counting, into out[first:]; ends[i] is then where the ratings of first_key + i end."""
     for j in range(len(keys)):
         ends[keys[j] - first_key] += 1
     place = first

@@ -77,6 +77,15 @@ class Audit:
                          if cell["percent"] is not None} for target, row in self.affinity.items()}
 
     @property
+    def significant(self) -> dict[str, dict[str, bool]]:
+        """Which of the affinities the verdicts speak of as more than chance."""
+        out: dict[str, dict[str, bool]] = {}
+        for row in self._against_twin("pooling"):
+            if len(row["sources"]) == 1:
+                out.setdefault(row["target"], {})[row["sources"][0]] = say.lowers(row) or say.raises(row)
+        return out
+
+    @property
     def learning_curve(self) -> dict[str, dict[str, list[tuple[int, float, float, float]]]]:
         """[target][model]: (users, error, low, high), as `pclf.plots.learning_curve` takes those of a target.
 
@@ -118,7 +127,7 @@ class Audit:
                       *(f"<tr>{line}</tr>" for line in body), "</tbody></table>"]
         return "".join(parts)
 
-    def _against_twin(self, part: str) -> list[dict[str, Any]]:
+    def _against_twin(self, part: str) -> list[say.Row]:
         return [row for row in say.compared(self.rows, part, "FMM")
                 if row["model"] == self.recipe["model"] and not row["shuffled"]]
 

@@ -155,8 +155,7 @@ def weight_figure(curves: Iterable[Mapping[str, Any]], path: Path) -> list[Path]
             axes.set_xlim(0, 1)
             axes.tick_params(labelsize=8)
         row[0].set_ylabel("MAE", fontsize=9)
-    for axes in panels[-1]:
-        axes.set_xlabel("$W_1$, weight of the common clusters (dotted: the paper's 0.35)", fontsize=8)
+    figure.supxlabel("$W_1$, the weight of the common clusters (dotted: the paper's 0.35)", fontsize=9)
     panels[0, 0].legend(fontsize=8, frameon=False)
     written = [path.with_suffix(suffix) for suffix in (".png", ".svg", ".csv")]
     figure.savefig(written[0], dpi=150)

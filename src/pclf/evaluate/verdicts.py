@@ -128,7 +128,8 @@ def _together(row: Row) -> str:
 
 def _doubt(claims: Sequence[Row], controls: Sequence[Row]) -> str:
     """What the controls take away: claims that hold with shuffled ratings as well, or perhaps."""
-    as_much, unsure = [], []
+    as_much: list[Row] = []
+    unsure: list[Row] = []
     for row in claims:
         for control in controls:
             if not lowers(control) and all(control[k] == row[k] for k in ("part", "size", "sources")):

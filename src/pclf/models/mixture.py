@@ -36,10 +36,10 @@ RESTARTS_FROM = 400_000       # ratings from which one restart is enough
 PERSONAL_UP_TO = 50_000_000   # ratings above which personal_weight="auto" leaves the personal view out
 
 # The published models: plain annealed EM. It climbs slowly at first, so no tolerance may stop it there, and without
-# priors it over-fits after some 30 iterations.
+# priors it over-fits in the end: 40 iterations were best for held-out training users.
 PLAIN: dict[str, Any] = {
     "user_prior": 0.0, "item_prior": 0.0, "table_prior": 0.0, "personal_weight": 0.0, "start": "posteriors",
-    "max_iter": 30, "tol": 0.0, "n_restarts": 1,
+    "max_iter": 40, "tol": 0.0, "n_restarts": 1,
 }
 
 

@@ -95,6 +95,6 @@ class PCLF(_Mixture):
         if self.common_weight != "auto":
             return Transfer(weight, gain, f"W1 of {domain} is {weight:g}, as set.")
         if not weight:
-            return Transfer(weight, gain, f"W1 of {domain} is 0: its own clusters predict held-out ratings best alone.")
+            return Transfer(weight, gain, f"W1 of {domain} is 0: held-out ratings are predicted best without it.")
         return Transfer(weight, gain, f"W1 of {domain} is {weight:g}: on held-out ratings the common clusters raise the "
                                       f"log score by {gain:.4f} a rating.")
