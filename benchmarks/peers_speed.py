@@ -124,12 +124,11 @@ def lenskit_als(train: Triples, threads: int) -> Fit:
 def libmf_sgd(train: Triples, threads: int) -> Fit:
     from libmf import mf
 
-    mean = float(train[2].mean())
-    matrix = np.column_stack([train[0], train[1], train[2] - mean]).astype(np.float32)
+    mean, matrix = float(train[2].mean()), np.column_stack(train).astype(np.float32)
 
     def fit() -> Predict:
         model = mf.MF(fun=mf.P_L2_MFR, k=FACTORS, nr_threads=threads, nr_bins=2 * threads + 1, nr_iters=SGD,
-                      lambda_p2=0.05, lambda_q2=0.05, eta=0.1, quiet=True)
+                      lambda_p1=0.0, lambda_q1=0.0, lambda_p2=0.05, lambda_q2=0.05, quiet=True)
         model.fit(matrix)
         rows = {"P": model.model.m, "Q": model.model.n}
         p, q = (np.ctypeslib.as_array(ctypes.cast(getattr(model.model, name), ctypes.POINTER(ctypes.c_float)),
@@ -138,7 +137,7 @@ def libmf_sgd(train: Triples, threads: int) -> Fit:
         def predict(users: np.ndarray, items: np.ndarray) -> np.ndarray:
             known = (users < len(p)) & (items < len(q))
             out = np.full(len(users), mean)
-            out[known] += model.model.b + np.einsum("nk,nk->n", p[users[known]], q[items[known]])
+            out[known] = np.einsum("nk,nk->n", p[users[known]], q[items[known]])
             return np.where(np.isnan(out), mean, out)          # rows without ratings
         return predict
     return fit

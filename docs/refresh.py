@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from unittest.mock import MagicMock, patch
 
@@ -65,7 +66,7 @@ def run(page: Path, *, examples: bool = True) -> list[Block]:
     with tempfile.TemporaryDirectory() as folder, _inside(folder):
         if any(block.language == "console" or ".csv" in block.body for block in found):
             write_sample_files(Path(folder))
-        for block, after in zip(found, [*found[1:], None], strict=True):
+        for block, after in zip_longest(found, found[1:]):
             title = re.search(r'title="([^"]+)"', block.options)
             if block.body.startswith("--8<--"):
                 continue   # a file of examples/, which runs by itself

@@ -1,6 +1,5 @@
 """Films to books: MovieLens 100K and goodbooks have no user in common, and no item."""
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -49,16 +48,19 @@ def differences(model: pclf.PCLF, first: Any, second: Any) -> list[tuple[str, fl
 def main() -> None:
     missing = [name for name in ("ml-100k", "goodbooks") if not datasets.info(name).here]
     if missing:
-        sys.exit(print(f"This example needs {' and '.join(missing)}: set PCLF_DATA to a folder that has them, or "
-                       f"fetch them once with pclf.datasets.load({missing[0]!r})."))
+        print(f"This example needs {' and '.join(missing)}: set PCLF_DATA to a folder that has them, or fetch them "
+              f"once with pclf.datasets.load(...).")
+        return
     data = load()
     print(data, end="\n\n")
     model = pclf.PCLF(n_restarts=2).fit(data)
 
-    print("Four of the clusters that films and books share, with their most typical items:")
-    for cluster in [c for c in model.clusters_ if c.view == "common"][:4]:
+    print("Four of the clusters that films and books share: mean rating by the user clusters, most typical items")
+    mean = model.common_rating_matrix_["films"].mean(axis=0)   # (T,); the scales are the same, so are the matrices
+    for cluster in sorted((c for c in model.clusters_ if c.view == "common"), key=lambda c: -mean[c.index])[::3]:
+        print(f"  {mean[cluster.index]:.1f}")
         for domain, items in cluster.members.items():
-            print(f"  {cluster.index}  {domain}: {'; '.join(title for _, title, _ in items[:3])}")
+            print(f"       {domain}: {'; '.join(title for _, title, _ in items[:3])}")
 
     guests = {name: model.fold_in({"films": {film(data, title): rating for title, rating in ratings.items()}})
               for name, ratings in VISITORS.items()}

@@ -1,7 +1,5 @@
 """Overlap: on Douban most people rate both books and music. What is it worth to know who is who?"""
 
-import sys
-
 import numpy as np
 
 import pclf
@@ -24,8 +22,9 @@ def errors(data: pclf.Ratings, model: pclf.models.base.Recommender) -> list[floa
 
 def main() -> None:
     if not datasets.info("douban").here:
-        sys.exit(print("This example needs the Douban ratings of books and music: set PCLF_DATA to a folder that has "
-                       "douban/book_ratings.dat and douban/music_ratings.dat."))
+        print("This example needs the Douban ratings of books and music: set PCLF_DATA to a folder that has "
+              "douban/book_ratings.dat and douban/music_ratings.dat.")
+        return
     same, strangers = (datasets.load("douban", shared_users=shared) for shared in (True, False))
     print(same, end="\n\n")
     # No weights to learn: the personal view says nothing about people without ratings in the domain.

@@ -17,7 +17,7 @@ def write_export(folder: Path) -> None:
         rows = zip(films["user_id"], films["item_id"], films["rating"].astype(int), strict=True)
         csv.writer(file).writerows([("customer", "film", "stars"), *rows])
     with (folder / "books.csv").open("w", newline="", encoding="utf-8") as file:
-        points = (2 * books["rating"]).astype(int) - [len(u) % 2 for u in books["user_id"]]
+        points = [int(2 * rating) - row % 2 for row, rating in enumerate(books["rating"])]
         ids = [isbn[title] for title in books["item_id"]]
         csv.writer(file, delimiter=";").writerows(
             [("User-ID", "ISBN", "Book-Rating"), *zip(books["user_id"], ids, points, strict=True)])

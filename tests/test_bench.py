@@ -10,7 +10,7 @@ from pclf.bench import memory
 from pclf.bench.posterior_loop import PosteriorLoop
 from pclf.em.state import Layout, Params, View
 from pclf.engines.cpu import CpuEngine, cores
-from pclf.engines.kernels import product
+from pclf.engines.kernels import SPARE, product
 from pclf.engines.reference import ReferenceEngine
 
 KEYS = {"name", "ratings", "clusters", "views", "seconds", "updates_per_s", "peak_bytes_per_rating", "ratio"}
@@ -39,7 +39,8 @@ def test_every_row_has_the_same_keys_and_positive_times(rows):
 def test_the_estep_is_measured_for_each_size_on_one_thread_and_on_all(rows):
     threads = {1, cores()}
     for name in ("estep", "posterior loop", "bound"):
-        assert {(row["clusters"], row["threads"]) for row in named(rows, name)} == {(c, t) for c in (10, 32) for t in threads}
+        measured = {(row["clusters"], row["threads"]) for row in named(rows, name)}
+        assert measured == {(c, t) for c in (10, 32) for t in threads}
     assert {row["threads"] for name in ("copy", "gather") for row in named(rows, name)} == threads
 
 
@@ -71,7 +72,8 @@ def test_growth_counts_the_codes_that_go_in():
     for row in (small, large):
         assert row["peak_bytes_per_rating"] > 9                 # user 4, item 4, level 1
     assert small["ratio"] == 1
-    assert large["ratio"] == pytest.approx(small["seconds"] / small["ratings"] / large["seconds"] * large["ratings"], rel=1e-2)
+    times = [row["seconds"] / row["ratings"] for row in (small, large)]
+    assert large["ratio"] == pytest.approx(times[0] / times[1], rel=1e-2)
 
 
 def test_rows_are_appended_with_the_machine_they_are_from(rows, tmp_path):
@@ -105,13 +107,18 @@ def test_synthetic_items_follow_zipfs_law():
     assert problem.user[0].max() < problem.n_users
 
 
-def test_the_bound_moves_a_row_for_each_rating():
-    """Each update adds the first item's row, all 1e-3, to the counts of one item: they sum to the ratings."""
-    item = np.arange(400, dtype=np.int32) % 7
-    job = memory.traffic(item, 7, 10, n_threads=2)
-    job()
-    assert memory.bytes_per_update(10) == 4 + 3 * 64
-    assert memory.bytes_per_update(32) == 4 + 3 * 128
+def test_the_bound_updates_a_row_of_counts_for_each_rating():
+    """Each update adds the first item's memberships, here 1, to the counts of the item rated."""
+    item = np.concatenate([np.arange(400) % 7, np.zeros(SPARE)]).astype(np.int32)
+    b, t, out = (np.full((n, 16), x, np.float32) for n, x in ((7, 1), (7, 0), (1, 0)))
+    memory._update(item, 0, 400, b, t, out, (0,) * 16)
+    assert t.tolist() == np.repeat(np.bincount(item[:400])[:, None], 16, axis=1).tolist()
+    assert out.tolist() == [[400.0] * 16]
+
+
+@pytest.mark.parametrize(("clusters", "numbers"), [(5, 8), (10, 16), (16, 16), (17, 32)])
+def test_an_update_reads_two_rows_and_writes_one(clusters, numbers):
+    assert memory.bytes_per_update(clusters) == 4 + 3 * 4 * numbers
 
 
 def test_peak_bytes_sees_arrays():

@@ -34,6 +34,8 @@ PAIRS = 1 << 14               # pairs whose distributions are computed at a time
 RESTARTS = 4                  # of n_restarts="auto" on small data
 RESTARTS_FROM = 400_000       # ratings from which one restart is enough
 PERSONAL_UP_TO = 50_000_000   # ratings above which personal_weight="auto" leaves the personal view out
+FACTORS, MANY_FACTORS = 4, 12   # of personal_factors="auto"
+MANY_FACTORS_FROM = 300_000   # ratings of a domain
 
 # The published models: plain annealed EM. It climbs slowly at first, so no tolerance may stop it there, and without
 # priors it over-fits in the end: 40 iterations were best for held-out training users.
@@ -48,7 +50,7 @@ class _Mixture(Recommender):
 
     user_prior, item_prior, table_prior: pseudo-ratings of the priors; 0 is plain maximum likelihood.
     personal_weight: of the personal view in a prediction, 0 (none) to 1; "auto" learns it; or a dict of domains.
-    personal_factors: of the personal view.
+    personal_factors: of the personal view; "auto" is 4 for a domain of up to 300,000 ratings, 12 above.
     start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
     max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
     iteration that was best for the rest. n_restarts: fits, "auto" for as many as pay. combine: "average" their
@@ -235,12 +237,13 @@ class _Mixture(Recommender):
     # Fitting
 
     def _check_settings(self, ratings: Ratings) -> None:
-        for name in ("n_user_clusters", "max_iter", "steps_per_beta", "personal_factors"):
-            low = 0 if name == "personal_factors" else 1
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}; got {getattr(self, name)}.")
-        if self.n_restarts != "auto" and (isinstance(self.n_restarts, str) or self.n_restarts < 1):
-            raise ValueError(f"n_restarts must be 'auto' or at least 1; got {self.n_restarts!r}.")
+        for name in ("n_user_clusters", "max_iter", "steps_per_beta"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
+        for name, low in (("n_restarts", 1), ("personal_factors", 0)):
+            value = getattr(self, name)
+            if value != "auto" and (isinstance(value, str) or value < low):
+                raise ValueError(f"{name} must be 'auto' or at least {low}; got {value!r}.")
         for view in self._layout(ratings).views:
             if view.n_clusters < 1:
                 raise ValueError(f"the number of item clusters must be at least 1; got {view.n_clusters} "
@@ -304,8 +307,11 @@ class _Mixture(Recommender):
             if self._personal_weight(ratings, domain.name) == 0 or not len(domain):
                 continue
             others = () if self._layout(ratings).separate_users else tuple(out.values())
-            out[domain.name] = personal.fit(domain, ratings.levels(domain.name), ratings.n_levels,
-                                            self.personal_factors, rng.spawn(1)[0], n_threads=n_threads, others=others)
+            factors = self.personal_factors
+            if factors == "auto":
+                factors = MANY_FACTORS if len(domain) >= MANY_FACTORS_FROM else FACTORS
+            out[domain.name] = personal.fit(domain, ratings.levels(domain.name), ratings.n_levels, int(factors),
+                                            rng.spawn(1)[0], n_threads=n_threads, others=others)
         return out
 
     def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:
@@ -563,7 +569,7 @@ class _OneView(_Mixture):
 
     def __init__(self, n_user_clusters: int = 20, n_item_clusters: int = 20, *, user_prior: float = 1.0,
                  item_prior: float = 1.0, table_prior: float = 1.0,
-                 personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int = 4,
+                 personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int | str = "auto",
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
                  max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
                  n_restarts: int | str = "auto", combine: str = "average") -> None:

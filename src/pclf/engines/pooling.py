@@ -1,0 +1,116 @@
+"""Machine code for the mean rating of all items by some users, where a personal view is pooled with the mixture.
+
+NumPy makes an array of users x items for each step of this; here a strip of items goes through all steps in the
+first-level cache. exp and log are polynomials, right to a few float32 roundings, which the compiler turns into SIMD.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from pclf.engines.kernels import STRIP, compiled
+
+Array = Any
+ONE, LOG2_E, LOG_2, LEAST = np.float32(1), np.float32(1.44269504), np.float32(0.69314718), np.float32(-87)
+BIAS, ROOT_HALF = np.int32(127), np.int32(0x3F3504F3)     # of an exponent's bits; the bits of sqrt(0.5)
+P = tuple(map(np.float32, (1, 0.693146929, 0.240230502, 0.0554804263, 0.00968458045, 0.00123878215, 0.000218775048)))
+Q = tuple(map(np.float32, (2, 2 / 3, 2 / 5, 2 / 7, 2 / 9)))
+
+
+@compiled
+def pooled_means(
+    users: Array, items: Array, base: Array, tilt: Array,      # personal view: (n, 2 + F), (2 + F, V), (R,), (2, R)
+    by_level: Array, factors: Array,                           # mixture: (R, n, D) and (D, V), whose products it is
+    weight: Array, floor: float, values: Array,                # (n,) of the personal view; least probability; (R,)
+) -> Array:
+    """The mean of P(r) ~ max(personal, floor) ** weight * max(mixture, floor) ** (1 - weight), all float32. (n, V)"""
+    n_levels, n_items = len(base), items.shape[1]
+    out = np.empty((len(users), n_items), np.float32)
+    p = np.empty((n_levels, STRIP), np.float32)
+    offset, spread, top, total, mixture = np.empty((5, STRIP), np.float32)
+    for i in range(len(users)):
+        w = weight[i]
+        for start in range(0, n_items, STRIP):
+            n = min(STRIP, n_items - start)
+            _add(users[i, 0], items[0, start:start + n], offset)
+            _add(users[i, 1], items[1, start:start + n], spread)
+            for f in range(2, len(items)):
+                _add_product(users[i, f], items[f, start:start + n], offset)
+            top[:] = -np.inf
+            for r in range(n_levels):
+                row = p[r]
+                for v in range(n):
+                    row[v] = base[r] + tilt[0, r] * offset[v] + tilt[1, r] * spread[v]
+                    top[v] = max(top[v], row[v])
+            total[:] = 0
+            for r in range(n_levels):
+                row = p[r]
+                for v in range(n):
+                    row[v] = _exp(row[v] - top[v])
+                    total[v] += row[v]
+            offset[:] = 0                                      # from here on, the sum of r P(r)
+            spread[:] = 0                                      # and of P(r)
+            for r in range(n_levels):
+                row = p[r]
+                if w < ONE:
+                    mixture[:] = 0
+                    for d in range(len(factors)):
+                        _add_product(by_level[r, i, d], factors[d, start:start + n], mixture)
+                    for v in range(n):
+                        row[v] = _exp(w * _log(max(row[v] / total[v], floor)) + (ONE - w) * _log(max(mixture[v], floor)))
+                else:
+                    for v in range(n):
+                        row[v] = max(row[v] / total[v], floor)
+                for v in range(n):
+                    offset[v] += values[r] * row[v]
+                    spread[v] += row[v]
+            for v in range(n):
+                out[i, start + v] = offset[v] / spread[v]
+    return out
+
+
+@compiled
+def _add(x: float, y: Array, out: Array) -> None:
+    for v in range(len(y)):
+        out[v] = x + y[v]
+
+
+@compiled
+def _add_product(x: float, y: Array, out: Array) -> None:
+    for v in range(len(y)):
+        out[v] += x * y[v]
+
+
+@compiled
+def _exp(x: float) -> float:
+    """exp(x) for x from -87 to 0; less counts as -87. 2 ** fraction by a polynomial, the rest goes into the bits."""
+    y = max(x, LEAST) * LOG2_E
+    whole = np.floor(y)
+    f = y - whole
+    power = P[0] + f * (P[1] + f * (P[2] + f * (P[3] + f * (P[4] + f * (P[5] + f * P[6])))))
+    return power * _float((np.int32(whole) + BIAS) << np.int32(23))
+
+
+@compiled
+def _log(x: float) -> float:
+    """log(x) for positive x = m 2 ** e, m from 0.7 to 1.4: log(m) by its series in (m - 1) / (m + 1)."""
+    e = (_bits(x) - ROOT_HALF) >> np.int32(23)
+    m = _float(_bits(x) - (e << np.int32(23)))
+    y = (m - ONE) / (m + ONE)
+    z = y * y
+    return np.float32(e) * LOG_2 + y * (Q[0] + z * (Q[1] + z * (Q[2] + z * (Q[3] + z * Q[4]))))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _bits(_: Any, x: Any) -> Any:
+    """The bits of a float32 as an int32."""
+    return types.int32(types.float32), lambda context, b, signature, values: b.bitcast(values[0], ir.IntType(32))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _float(_: Any, bits: Any) -> Any:
+    """The float32 with these bits."""
+    return types.float32(types.int32), lambda context, b, signature, values: b.bitcast(values[0], ir.FloatType())
