@@ -5,12 +5,14 @@ import re
 import griffe
 
 DOCTEST = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
+ARGUMENT = re.compile(r"(?:^|(?<=\. ))([a-z]\w*(?:, [a-z]\w*)*): ", re.MULTILINE)
 
 
 class Plain(griffe.Extension):
-    """Two brackets are two indices, [target][source], and not a link; `>>>` is code and not a quotation."""
+    """`>>>` is code and not a quotation; [target][source] has two indices and is no link; `name: ...` is a list."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: object) -> None:
         if obj.docstring:
             text = obj.docstring.value.replace("][", "]\\[")
-            obj.docstring.value = DOCTEST.sub(lambda m: f"```python\n{m[0]}\n```", text)
+            text = DOCTEST.sub(lambda m: f"```python\n{m[0]}\n```", text)
+            obj.docstring.value = ARGUMENT.sub(r"\n* `\1`: ", text)

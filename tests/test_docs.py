@@ -3,7 +3,9 @@
 import difflib
 import importlib.util
 import inspect
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from pclf.models.mixture import _Mixture
 ROOT = Path(__file__).resolve().parents[1]
 NEEDS = {"films_to_books": ("ml-100k", "goodbooks"), "overlap": ("douban",)}
 EXAMPLES = sorted(file.stem for file in (ROOT / "examples").glob("*.py"))
+SLOW = ("audit", "films_to_books", "overlap")
 CLOSE = 0.6   # of two texts without their numbers: other machines may swap two books, not tell another story
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the documentation is not here")
@@ -69,7 +72,7 @@ def test_readme_leads_from_two_files_to_a_recommendation_in_three_commands():
         ["pip", "install"], ["pclf", "fit"], ["pclf", "recommend"]]
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in EXAMPLES])
 def test_example_prints_what_the_docs_show(name):
     missing = [d for d in NEEDS.get(name, ()) if not datasets.info(d).here]
     printed = refresh.run_example(f"examples/{name}.py")
@@ -87,6 +90,14 @@ def test_example_without_its_data_says_what_it_needs(monkeypatch, tmp_path):
     for name in ("PCLF_DATA", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     assert "set PCLF_DATA" in refresh.run_example("examples/overlap.py")
+
+
+def test_documentation_builds_without_warnings(tmp_path):
+    pytest.importorskip("mkdocs", reason="the documentation needs pip install -e '.[docs]'")
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"], cwd=ROOT,
+                          env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "fold_in" in (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
 
 
 PUBLIC = {

@@ -14,8 +14,8 @@ from numba.extending import intrinsic
 from pclf.engines.kernels import STRIP, compiled
 
 Array = Any
+INT = ir.IntType(32)
 ONE, LOG2_E, LOG_2, LEAST = np.float32(1), np.float32(1.44269504), np.float32(0.69314718), np.float32(-87)
-BIAS, ROOT_HALF = np.int32(127), np.int32(0x3F3504F3)     # of an exponent's bits; the bits of sqrt(0.5)
 P = tuple(map(np.float32, (1, 0.693146929, 0.240230502, 0.0554804263, 0.00968458045, 0.00123878215, 0.000218775048)))
 Q = tuple(map(np.float32, (2, 2 / 3, 2 / 5, 2 / 7, 2 / 9)))
 
@@ -23,14 +23,14 @@ Q = tuple(map(np.float32, (2, 2 / 3, 2 / 5, 2 / 7, 2 / 9)))
 @compiled
 def pooled_means(
     users: Array, items: Array, base: Array, tilt: Array,      # personal view: (n, 2 + F), (2 + F, V), (R,), (2, R)
-    by_level: Array, factors: Array,                           # mixture: (R, n, D) and (D, V), whose products it is
+    mixture: Array,                                            # (R, n, V), not read where all weights are 1
     weight: Array, floor: float, values: Array,                # (n,) of the personal view; least probability; (R,)
 ) -> Array:
     """The mean of P(r) ~ max(personal, floor) ** weight * max(mixture, floor) ** (1 - weight), all float32. (n, V)"""
     n_levels, n_items = len(base), items.shape[1]
     out = np.empty((len(users), n_items), np.float32)
     p = np.empty((n_levels, STRIP), np.float32)
-    offset, spread, top, total, mixture = np.empty((5, STRIP), np.float32)
+    offset, spread, top, total = np.empty((4, STRIP), np.float32)
     for i in range(len(users)):
         w = weight[i]
         for start in range(0, n_items, STRIP):
@@ -55,21 +55,31 @@ def pooled_means(
             spread[:] = 0                                      # and of P(r)
             for r in range(n_levels):
                 row = p[r]
+                for v in range(n):
+                    row[v] = max(row[v] / total[v], floor)
                 if w < ONE:
-                    mixture[:] = 0
-                    for d in range(len(factors)):
-                        _add_product(by_level[r, i, d], factors[d, start:start + n], mixture)
-                    for v in range(n):
-                        row[v] = _exp(w * _log(max(row[v] / total[v], floor)) + (ONE - w) * _log(max(mixture[v], floor)))
-                else:
-                    for v in range(n):
-                        row[v] = max(row[v] / total[v], floor)
+                    _pool(row, mixture[r, i, start:start + n], w, floor)
                 for v in range(n):
                     offset[v] += values[r] * row[v]
                     spread[v] += row[v]
             for v in range(n):
                 out[i, start + v] = offset[v] / spread[v]
     return out
+
+
+@compiled
+def _pool(own: Array, mixture: Array, w: float, floor: float) -> None:
+    """own = own ** w * max(mixture, floor) ** (1 - w). Loops so short that the compiler makes SIMD of each."""
+    for v in range(len(mixture)):
+        mixture[v] = max(mixture[v], floor)
+    for v in range(len(mixture)):
+        mixture[v] = _log(mixture[v])
+    for v in range(len(mixture)):
+        own[v] = _log(own[v])
+    for v in range(len(mixture)):
+        own[v] = w * own[v] + (ONE - w) * mixture[v]
+    for v in range(len(mixture)):
+        own[v] = _exp(own[v])
 
 
 @compiled
@@ -85,32 +95,35 @@ def _add_product(x: float, y: Array, out: Array) -> None:
 
 
 @compiled
-def _exp(x: float) -> float:
-    """exp(x) for x from -87 to 0; less counts as -87. 2 ** fraction by a polynomial, the rest goes into the bits."""
+def _exp(x: Any) -> Any:
+    """exp(x) for x from -87 to 0; less counts as -87. 2 ** fraction is a polynomial."""
     y = max(x, LEAST) * LOG2_E
     whole = np.floor(y)
     f = y - whole
-    power = P[0] + f * (P[1] + f * (P[2] + f * (P[3] + f * (P[4] + f * (P[5] + f * P[6])))))
-    return power * _float((np.int32(whole) + BIAS) << np.int32(23))
+    return _scaled(P[0] + f * (P[1] + f * (P[2] + f * (P[3] + f * (P[4] + f * (P[5] + f * P[6]))))), np.int32(whole))
 
 
 @compiled
-def _log(x: float) -> float:
+def _log(x: Any) -> Any:
     """log(x) for positive x = m 2 ** e, m from 0.7 to 1.4: log(m) by its series in (m - 1) / (m + 1)."""
-    e = (_bits(x) - ROOT_HALF) >> np.int32(23)
-    m = _float(_bits(x) - (e << np.int32(23)))
+    e = _exponent(x)
+    m = _scaled(x, -e)
     y = (m - ONE) / (m + ONE)
     z = y * y
     return np.float32(e) * LOG_2 + y * (Q[0] + z * (Q[1] + z * (Q[2] + z * (Q[3] + z * Q[4]))))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _bits(_: Any, x: Any) -> Any:
-    """The bits of a float32 as an int32."""
-    return types.int32(types.float32), lambda context, b, signature, values: b.bitcast(values[0], ir.IntType(32))
+def _exponent(_: Any, x: Any) -> Any:
+    """The e for which x / 2 ** e is between sqrt(0.5) and sqrt(2)."""
+    def code(context: Any, b: Any, signature: Any, values: Any) -> Any:
+        return b.ashr(b.sub(b.bitcast(values[0], INT), INT(0x3F3504F3)), INT(23))     # the bits of sqrt(0.5)
+    return types.int32(types.float32), code
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _float(_: Any, bits: Any) -> Any:
-    """The float32 with these bits."""
-    return types.float32(types.int32), lambda context, b, signature, values: b.bitcast(values[0], ir.FloatType())
+def _scaled(_: Any, x: Any, e: Any) -> Any:
+    """x * 2 ** e, by adding to the bits of the exponent."""
+    def code(context: Any, b: Any, signature: Any, values: Any) -> Any:
+        return b.bitcast(b.add(b.bitcast(values[0], INT), b.shl(values[1], INT(23))), ir.FloatType())
+    return types.float32(types.float32, types.int32), code

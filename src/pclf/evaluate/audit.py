@@ -299,6 +299,7 @@ def _plan(trial: Trial, target: str, repeats: int, sizes: Sequence[int | None]) 
         yield Contrast(*point, twin, None)
         yield Contrast(*point, bias, twin)
         yield Contrast(*point, pooled, twin)
+        yield Contrast(*point, pooled, bias)
 
 
 def _controls(claim: Contrast) -> list[Contrast]:

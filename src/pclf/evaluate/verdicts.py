@@ -3,16 +3,16 @@
     Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6); with films it makes no
     difference.
 
-A change is claimed where it is significant after Holm's correction and may be half a percent. Otherwise the
-interval decides between two things that are not the same: there is no difference, or too few users were
-tested to see one.
+A change is claimed where it is significant after Holm's correction and not negligible. Otherwise the interval
+decides between two things that are not the same: there is no difference, or too few users were tested to see
+one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 ALPHA = 0.05       # of p after Holm
-NEGLIGIBLE = 0.5   # percent: an interval within plus and minus this is no difference, significant or not
+NEGLIGIBLE = 0.2   # percent: an interval within plus and minus this is no difference, significant or not
 SMALL = 1.0        # percent: the same of a change that is not significant
 
 Row = Mapping[str, Any]
@@ -36,14 +36,15 @@ def verdict(target: str, model: str, rows: Iterable[Row]) -> str:
     """
     own = [row for row in rows if (row["target"], row["model"], row["shuffled"]) == (target, model, False)]
     pooling = compared(own, "pooling", "FMM")
-    clauses = _by_source(target, [row for row in pooling if len(row["sources"]) == 1])
-    clauses += [f"with {_together(row)} {_change(row)}" for row in pooling if len(row["sources"]) > 1]
+    clauses = _by_sources(target, pooling)
     claimed = claims(target, model, own)
     clauses += [f"with only {row['size']:,} users of its own to learn from it would lower it {_by(row)}"
                 for row in claimed if row["part"] == "learning curve"]
     sentence = "; ".join(clauses) + _doubt(claimed, [row for row in own if row["against"] == "shuffled"])
-    for row in filter(raises, compared(own, "pooling", "Bias")):
-        sentence += f"; a plain bias model does better ({model} is {row['effect_percent']:.1f} % above it)"
+    last = claimed[-1] if claimed else pooling[0]
+    for row in filter(raises, compared(own, last["part"], "Bias")):
+        if row["size"] == last["size"]:
+            sentence += f"; a plain bias model does better ({model} is {row['effect_percent']:.1f} % above it)"
     return f"{sentence}."
 
 
@@ -85,13 +86,17 @@ def _within(row: Row, percent: float) -> bool:
     return row["low"] is None or (row["low"] >= -percent and row["high"] <= percent)
 
 
-def _by_source(target: str, alone: Sequence[Row]) -> list[str]:
-    """A clause for each source, the largest gain first; one for all sources that make no difference."""
+def _by_sources(target: str, pooling: Sequence[Row]) -> list[str]:
+    """A clause for each source, the largest gain first, one for those that make no difference, one for all."""
+    alone = [row for row in pooling if len(row["sources"]) == 1]
+    together = [row for row in pooling if len(row["sources"]) > 1]
     same = [row for row in alone if _no_difference(row)]
     found = sorted((row for row in alone if row not in same),
                    key=lambda row: (not lowers(row), not raises(row), row["effect_percent"]))
-    groups = [[row] for row in found] + ([same] if same else [])
-    with_whom = [listed([row["sources"][0] for row in group], "or") for group in groups]
+    groups = [[row] for row in found] + [same] * bool(same) + [[row] for row in together]
+    if all(map(_no_difference, pooling)):
+        groups = [[*alone, *together]]
+    with_whom = [listed([_name(row) for row in group], "or") for group in groups]
     first = f"Pooling with {with_whom[0]} {_change(groups[0][0], f'the error of {target}')}"
     return [first, *(f"with {names} {_change(group[0])}" for names, group
                      in zip(with_whom[1:], groups[1:], strict=True))]
@@ -121,9 +126,9 @@ def _span(row: Row) -> str:
     return f"{small:.1f} to {large:.1f} % {'lower' if high <= 0 else 'higher'}"
 
 
-def _together(row: Row) -> str:
+def _name(row: Row) -> str:
     n = len(row["sources"])
-    return "both together" if n == 2 else f"all {n} together"
+    return row["sources"][0] if n == 1 else "both together" if n == 2 else f"all {n} together"
 
 
 def _doubt(claims: Sequence[Row], controls: Sequence[Row]) -> str:
@@ -146,4 +151,4 @@ def _doubt(claims: Sequence[Row], controls: Sequence[Row]) -> str:
 def _whose(doubted: Sequence[Row], claims: Sequence[Row]) -> str:
     if len(doubted) == len(claims) and max(len(row["sources"]) for row in claims) > 1:
         return "the others"
-    return listed([row["sources"][0] if len(row["sources"]) == 1 else _together(row) for row in doubted])
+    return listed([_name(row) for row in doubted])

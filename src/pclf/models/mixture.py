@@ -12,6 +12,7 @@ averaged over them. Where there is a personal view, it is pooled with that (see 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -90,7 +91,7 @@ class _Mixture(Recommender):
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             chosen: dict[str, tuple[float, float, float]] = {}
             runs: list[Run] = []
-            max_iter = self.max_iter
+            max_iter, first_views = self.max_iter, dict[str, Personal]()
             if learning:
                 part, held_out = weights.hold_out_of_each(ratings, split_rng)
                 judge = self._judge(machine, part, layout, held_out) if self.early_stopping else None
@@ -98,7 +99,8 @@ class _Mixture(Recommender):
                 if judge:
                     best = max(first.trace, key=lambda step: step.held_out or -np.inf)
                     max_iter = best.iteration
-                trial = self._fresh(part, layout, [first], self._fit_personal(part, personal_rng, threads))
+                first_views = self._fit_personal(part, personal_rng, threads)
+                trial = self._fresh(part, layout, [first], first_views)
                 chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
                 runs = [first] if first.interrupted else []
             for rng in seeds:
@@ -107,7 +109,7 @@ class _Mixture(Recommender):
         interrupted = runs[-1].interrupted
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
-        fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads))
+        fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads, first_views))
         fitted.interrupted_ = interrupted
         fitted._device = getattr(machine, "device", None)
         for name, (common, own, gain) in chosen.items():
@@ -299,8 +301,12 @@ class _Mixture(Recommender):
             return float(np.concatenate(logs).mean()) if logs else 0.0
         return judge
 
-    def _fit_personal(self, ratings: Ratings, rng: np.random.Generator, n_threads: int) -> dict[str, Personal]:
-        """Personal views, the largest domain first: the priors of the smaller ones draw on those before."""
+    def _fit_personal(self, ratings: Ratings, rng: np.random.Generator, n_threads: int,
+                      starts: Mapping[str, Personal] = MappingProxyType({})) -> dict[str, Personal]:
+        """Personal views, the largest domain first: the priors of the smaller ones draw on those before.
+
+        starts: those of a part of the ratings, from which to go on.
+        """
         out: dict[str, Personal] = {}
         by_size = sorted(ratings.domains.values(), key=len, reverse=True)
         for domain in by_size:
@@ -311,7 +317,9 @@ class _Mixture(Recommender):
             if factors == "auto":
                 factors = MANY_FACTORS if len(domain) >= MANY_FACTORS_FROM else FACTORS
             out[domain.name] = personal.fit(domain, ratings.levels(domain.name), ratings.n_levels, int(factors),
-                                            rng.spawn(1)[0], n_threads=n_threads, others=others)
+                                            rng.spawn(1)[0], n_threads=n_threads, others=others,
+                                            start=starts.get(domain.name),
+                                            n_sweeps=personal.MORE_SWEEPS if starts else personal.SWEEPS)
         return out
 
     def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:
@@ -495,21 +503,11 @@ class _Mixture(Recommender):
         weight = np.float32(self.personal_weights_.get(domain, 0.0)) * users.known.astype(np.float32)
         if users.personal is None or not weight.any():
             return product(self._user_factors_by(domain, users, values[None, :])[0], items)
-        by_level = self._user_factors_by(domain, users, np.eye(len(values), dtype=np.float32))
-        own = self.personal_[domain].logits_of_all(users.personal.astype(np.float32))   # (R, n, V)
-        own -= own.max(axis=0)
-        own -= np.log(np.exp(own).sum(axis=0))
-        np.maximum(own, np.float32(np.log(weights.FLOOR)), out=own)
-        own *= weight[:, None]
-        top, bottom = np.zeros(own.shape[1:], np.float32), np.zeros(own.shape[1:], np.float32)
-        for r, value in enumerate(values):
-            logs = np.log(np.maximum(product(by_level[r], items), np.float32(weights.FLOOR)))
-            logs *= (1 - weight)[:, None]
-            logs += own[r]
-            probability = np.exp(logs, out=logs)
-            bottom += probability
-            top += value * probability
-        return top / bottom
+        mixture = np.empty((0, 0, 0), np.float32)
+        if (weight < 1).any():
+            by_level = self._user_factors_by(domain, users, np.eye(len(values), dtype=np.float32))
+            mixture = np.stack([product(row, items) for row in by_level])                   # (R, n, V)
+        return self.personal_[domain].pooled_means(users.personal, mixture, weight, np.float32(weights.FLOOR), values)
 
     def _user_factors_by(self, domain: str, users: Users, mix: Floats) -> list[Floats]:
         """For each row of `mix`, p_u times that combination of a table's levels, views side by side. (n, D) each"""

@@ -96,5 +96,5 @@ class PCLF(_Mixture):
             return Transfer(weight, gain, f"W1 of {domain} is {weight:g}, as set.")
         if not weight:
             return Transfer(weight, gain, f"W1 of {domain} is 0: held-out ratings are predicted best without it.")
-        return Transfer(weight, gain, f"W1 of {domain} is {weight:g}: on held-out ratings the common clusters raise the "
-                                      f"log score by {gain:.4f} a rating.")
+        return Transfer(weight, gain, f"W1 of {domain} is {weight:g}: on held-out ratings the common clusters raise "
+                                      f"the log score by {gain:.4f} a rating.")

@@ -28,6 +28,8 @@ from pclf.models.base import Floats
 
 CHUNKS = 16          # fixed, so that the bits do not depend on the number of threads
 NEWTON = 10          # steps that place a newcomer
+SWEEPS = 20          # from random factors
+MORE_SWEEPS = 8      # after ratings are added
 SMALL = 20_000       # ratings below which threads cost more than they give
 OTHERS = 50.0        # rows that the covariance of the other domains counts for
 
@@ -39,7 +41,7 @@ class Personal:
     users: Floats             # (U, 2 + F)
     items: Floats             # (V, 2 + F)
     base: Floats              # (R,)
-    item_cov: Floats          # (V, 2 + F, 2 + F)
+    item_var: Floats          # (V, F (F + 1) / 2) lower triangles of the factors' covariances
     user_prior: Floats        # (2 + F, 2 + F) covariance
     item_prior: Floats        # (2 + F, 2 + F)
     user_mean: Floats         # (2 + F,)
@@ -50,21 +52,20 @@ class Personal:
         return self._logits(users[:, 0] + items[:, 0] + np.einsum("nf,nf->n", users[:, 2:], items[:, 2:]),
                             users[:, 1] + items[:, 1])
 
-    def logits_of_all(self, users: Floats) -> Floats:
-        """The same for every item of the domain. (R, n, V)"""
-        offset = users[:, 2:] @ self.items[:, 2:].T + users[:, :1] + self.items[:, 0]
-        spread = users[:, 1:2] + self.items[:, 1]
-        tilt = _tilt(len(self.base)).astype(offset.dtype)
-        base = self.base.astype(offset.dtype)
-        return np.stack([base[r] + tilt[0, r] * offset + tilt[1, r] * spread for r in range(len(base))])
+    def pooled_means(self, users: Floats, mixture: Floats, weight: Floats, floor: np.float32, values: Floats) -> Floats:
+        """The mean rating of every item of the domain, pooled with a mixture (R, n, V), which is used up. (n, V)"""
+        from pclf.engines.pooling import pooled_means
+
+        own = (users, self.items.T, self.base, _tilt(len(self.base)))
+        return pooled_means(*(np.ascontiguousarray(x, np.float32) for x in own), mixture, weight, floor, values)
 
     def place(self, items: NDArray[np.int32], levels: NDArray[np.uint8]) -> Floats:
         """The row of a new user from a few ratings. (2 + F,)"""
-        return _place(levels, self.user_mean, self.user_prior, self.items[items], self.item_cov[items], self.base)
+        return _place(levels, self.user_mean, self.user_prior, self.items[items], self.item_var[items], self.base)
 
     def place_item(self, users: NDArray[np.int32], levels: NDArray[np.uint8]) -> Floats:
         """The row of a new item from a few ratings; the users' rows count as certain. (2 + F,)"""
-        certain = np.zeros((len(users), *self.item_prior.shape))
+        certain = np.zeros((len(users), self.item_var.shape[1]), np.float32)
         return _place(levels, self.items.mean(axis=0), self.item_prior, self.users[users], certain, self.base)
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
@@ -80,8 +81,12 @@ class Personal:
 
 
 def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int, rng: np.random.Generator, *,
-        n_iter: int = 20, n_threads: int = 1, others: Sequence[Personal] = ()) -> Personal:
-    """Learn the personal view of a domain. `others`: views of other domains, whose priors inform this one's."""
+        n_sweeps: int = SWEEPS, n_threads: int = 1, others: Sequence[Personal] = (),
+        start: Personal | None = None) -> Personal:
+    """Learn the personal view of a domain.
+
+    others: views of other domains, whose priors inform this one's. start: the view of a part of these ratings.
+    """
     from pclf.engines.ordinal import newton
 
     size, tilt = 2 + n_factors, _tilt(n_levels)
@@ -94,50 +99,55 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     about_users = np.ones((domain.n_users, 1))
 
     users, items = np.zeros((domain.n_users, size)), np.zeros((domain.n_items, size))
-    items[:, 2:] = rng.normal(0, 0.3, (domain.n_items, n_factors))
-    user_cov, item_cov = (np.zeros((len(rows), size, size)) for rows in (users, items))
-    user_prior, item_prior = 0.2 * np.eye(size), np.diag([0.2, 0.1, *[0.2] * n_factors])
     user_mean, item_mean = np.zeros_like(users), np.zeros_like(items)
-    level_counts = np.bincount(levels, minlength=n_levels) + 1.0
-    base = np.log(level_counts / level_counts.sum())
+    user_var, item_var = (np.zeros((len(rows), n_factors * (n_factors + 1) // 2), np.float32)
+                          for rows in (users, items))
+    if start is None:
+        items[:, 2:] = rng.normal(0, 0.3, (domain.n_items, n_factors))
+        user_prior, item_prior = 0.2 * np.eye(size), np.diag([0.2, 0.1, *[0.2] * n_factors])
+        level_counts = np.bincount(levels, minlength=n_levels) + 1.0
+        base = np.log(level_counts / level_counts.sum())
+    else:
+        users[:], items[:], item_var[:], base = start.users, start.items, start.item_var, start.base
+        user_prior, item_prior = start.user_prior, start.item_prior
+        user_mean[:], item_mean[:] = start.user_mean, items
 
     with ThreadPoolExecutor(n_threads) as pool:
-        def sweep(grouped: tuple[NDArray, NDArray, NDArray], *rows: Floats) -> list[tuple[Floats, Floats]]:
+        def sweep(grouped: tuple[NDArray, NDArray, NDArray], *rows: Floats) -> list[Floats]:
+            """A Newton step of every row of one side; what it returns, summed over chunks in order."""
             bounds = np.searchsorted(grouped[0], np.linspace(0, len(levels), CHUNKS + 1))
             bounds[0], bounds[-1] = 0, len(grouped[0]) - 1
-            jobs = [(*grouped, *rows, base, tilt, int(a), int(b))
-                    for a, b in pairwise(bounds)]
+            jobs = [(*grouped, *rows, base, tilt, int(a), int(b)) for a, b in pairwise(bounds)]
             run = map if n_threads == 1 or len(levels) < SMALL else pool.map
-            return list(run(lambda job: newton(*job), jobs))
+            return [sum(part) for part in zip(*run(lambda job: newton(*job), jobs), strict=True)]
 
-        for iteration in range(n_iter):
-            sweep(by_user, users, user_cov, items, item_cov, np.linalg.inv(user_prior), user_mean)
-            parts = sweep(by_item, items, item_cov, users, user_cov, np.linalg.inv(item_prior), item_mean)
-            if iteration >= 2:
+        for iteration in range(n_sweeps):
+            *_, user_cov = sweep(by_user, users, user_var, items, item_var, np.linalg.inv(user_prior), user_mean)
+            gradient, hessian, item_cov = sweep(by_item, items, item_var, users, user_var,
+                                                np.linalg.inv(item_prior), item_mean)
+            if iteration >= 2 or start is not None:
                 user_prior, user_mean = _prior(users, user_cov, n_users > 0, about_users,
                                                [(o.user_prior, o.rated.sum()) for o in others])
                 item_prior, item_mean = _prior(items, item_cov, n_items > 0, about_items,
                                                [(o.item_prior, len(o.items)) for o in others])
-            gradient, hessian = (sum(part[i] for part in parts) for i in (0, 1))
             base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
             base -= base.mean()
     users[n_users == 0], items[n_items == 0] = user_mean[n_users == 0], item_mean[n_items == 0]
-    return Personal(users.astype(np.float32), items.astype(np.float32), base, item_cov.astype(np.float32),
-                    user_prior, item_prior, user_mean[0] if len(user_mean) else np.zeros(size), n_users > 0)
+    return Personal(users.astype(np.float32), items.astype(np.float32), base, item_var, user_prior, item_prior,
+                    user_mean[0] if len(user_mean) else np.zeros(size), n_users > 0)
 
 
-def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, others: Floats, others_cov: Floats,
+def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, others: Floats, others_var: Floats,
            base: Floats) -> Floats:
     """Newton's method for one row, given the rows that it met."""
     from pclf.engines.ordinal import newton
 
     row = mean[None, :].astype(np.float64)
-    known = (row.copy(), np.zeros((1, *prior.shape)))
+    centre, var = row.copy(), np.zeros((1, others_var.shape[1]), np.float32)
     indptr, each = np.array([0, len(levels)]), np.arange(len(levels), dtype=np.int32)
-    precision, theirs, theirs_cov = np.linalg.inv(prior), others.astype(np.float64), others_cov.astype(np.float64)
+    precision, theirs = np.linalg.inv(prior), others.astype(np.float64)
     for _ in range(NEWTON):
-        newton(indptr, each, levels, row, known[1], theirs, theirs_cov, precision, known[0], base,
-               _tilt(len(base)), 0, 1)
+        newton(indptr, each, levels, row, var, theirs, others_var, precision, centre, base, _tilt(len(base)), 0, 1)
     return row[0]
 
 
@@ -150,8 +160,8 @@ def _prior(rows: Floats, cov: Floats, seen: NDArray[np.bool_], about: Floats,
         weights[0, :2] = 0                     # `base` says how everybody rates
     mean = about @ weights
     centred = y - mean[seen]
-    n = len(y)
-    covariance = (centred.T @ centred + cov[seen].sum(axis=0)) / n
+    n = max(1, len(y))
+    covariance = (centred.T @ centred + cov) / n
     if others:
         # Offsets and spreads mean the same in every domain, factors do not.
         total = sum(count for _, count in others)

@@ -17,7 +17,7 @@ from pclf.data.ratings import Ratings
 from pclf.models.base import Floats
 
 COMMON = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0)
-PERSONAL = tuple(np.round(np.arange(1.0, 0.19, -0.05), 2))
+PERSONAL = tuple(np.round(np.arange(1.0, 0.19, -0.05), 2).tolist())
 FLOOR = 1e-4         # of a probability that is pooled
 MOST = 40_000        # held-out ratings a domain that are looked at
 
