@@ -160,7 +160,7 @@ def _printed() -> Iterator[io.StringIO]:
 
 
 def _tidy(printed: str) -> str:
-    return "\n".join(line.rstrip() for line in printed.strip("\n").splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in printed.splitlines()).strip("\n") + "\n"
 
 
 def main(given: list[str]) -> None:

@@ -75,6 +75,13 @@ def test_pooling_with_ratings_at_random_is_never_said_to_lower_the_error(unrelat
     assert not any("lowers" in sentence or "would lower" in sentence for sentence in unrelated.verdicts)
 
 
+def test_a_gain_from_ratings_at_random_is_not_called_transfer():
+    """Many clusters over-fit eleven people, and any other ratings hold them back: the control does, too."""
+    model = PCLF(personal_weight=0.0, n_restarts=2, max_iter=25)
+    sentence = audit(two_domains(related=False, seed=1), given=6, sizes=(), model=model).verdicts[1]
+    assert "lowers" not in sentence or "but shuffled ratings of films help as much" in sentence
+
+
 def test_a_control_with_shuffled_ratings_loses_what_the_codebook_gave(related):
     against = [r for r in related.rows if r["target"] == "books" and r["against"] == "shuffled"
                and r["part"] == "pooling"]

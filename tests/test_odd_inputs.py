@@ -35,7 +35,7 @@ ODD = {
     "one user": {"a": ([1] * 4, list("wxyz"), [1, 2, 3, 4])},
     "one item": {"a": ([1, 2, 3, 4], ["x"] * 4, [1, 2, 3, 5])},
     "all ratings equal": {"a": ([1, 1, 2, 2], list("xyxy"), [3, 3, 3, 3]), "b": ([1, 2], ["x", "y"], [3, 3])},
-    "one level used in one domain": {"a": ([1, 1, 2], list("xyx"), [5, 5, 5]), "b": ([1, 2, 2], list("xxy"), [1, 3, 5])},
+    "one level in one domain": {"a": ([1, 1, 2], list("xyx"), [5, 5, 5]), "b": ([1, 2, 2], list("xxy"), [1, 3, 5])},
     "very different sizes": {"a": ([1], ["x"], [2]), "b": ([*range(60)] * 2, ["p"] * 60 + ["q"] * 60, [1, 5] * 60)},
     "negative, mixed and tuple ids": {"a": ([-1, "one", (1, 2), 2.5], [(0,), "x", -7, (0,)], [1, 2, 4, 5])},
 }

@@ -189,13 +189,14 @@ def audit(files: Files,
           shared_items: SharedItems = False, duplicates: Duplicates = "error", config: Config = None,
           as_json: AsJson = False) -> None:
     """Does pooling help? Each domain with and without the others, against a shuffled control."""
+    from pclf.engines.cpu import cores
     from pclf.evaluate.audit import audit as run_audit
 
     data = arguments.read_ratings(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
                                   titles=[], shared_users=shared_users, shared_items=shared_items,
                                   duplicates=duplicates)
     _note(_preview(data))
-    found = run_audit(data, given=given, repeats=repeats, seed=seed, progress=True)
+    found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
     return _json(found.to_dict()) if as_json else print(found)
 
 
