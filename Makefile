@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DATA   := $(if $(PCLF_DATA),PCLF_DATA=$(abspath $(PCLF_DATA)),)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench reproduce docs examples gpu clean
+.PHONY: help demo test check bench reproduce docs refresh examples gpu clean
 
 help:            ## list these words
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -24,10 +24,13 @@ bench: $(VENV)/.dev           ## measure speed here; JSON lines under benchmarks
 	@$(DATA) $(BIN)/pclf bench --out benchmarks/results
 
 reproduce: $(VENV)/.dev       ## the paper's tables and figure, and docs/reproduction.md
-	@$(DATA) $(BIN)/pclf reproduce --preset both --out runs/reproduce
+	@$(DATA) $(BIN)/python benchmarks/reproduction.py runs/reproduce
 
 docs: $(VENV)/.docs           ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+refresh: $(VENV)/.docs        ## run every snippet of the documentation and write its output back
+	@$(DATA) $(BIN)/python docs/refresh.py
 
 examples: $(VENV)/.dev        ## run every example
 	@for f in examples/*.py; do echo "== $$f"; $(DATA) $(BIN)/python $$f || exit 1; done

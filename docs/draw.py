@@ -49,7 +49,8 @@ def draw(rows: list[tuple[str, float, float]], visitors: dict[str, dict[str, flo
         figure.legend(marks, words, loc="outside lower left", frameon=False, fontsize=9)
         figure.suptitle("Two people rated five films each, and never a book: who will like Twilight?", x=0.01,
                         ha="left", fontsize=11)
-        figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": "Expected ratings of books by two people, from films"})
+        title = "Expected ratings of books by two people, from films"
+        figure.savefig(path, metadata={"Date": None, "Creator": None, "Title": title})
 
 
 if __name__ == "__main__":

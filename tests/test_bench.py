@@ -38,19 +38,20 @@ def test_every_row_has_the_same_keys_and_positive_times(rows):
 
 def test_the_estep_is_measured_for_each_size_on_one_thread_and_on_all(rows):
     threads = {1, cores()}
-    for name in ("estep", "posterior loop", "bound"):
+    for name in ("estep", "posterior loop", "bound", "traffic"):
         measured = {(row["clusters"], row["threads"]) for row in named(rows, name)}
         assert measured == {(c, t) for c in (10, 32) for t in threads}
     assert {row["threads"] for name in ("copy", "gather") for row in named(rows, name)} == threads
 
 
 def test_ratios_compare_the_speeds_of_the_rows(rows):
+    measured = {(row["name"], row["clusters"], row["threads"]): row for row in rows}
+    names = "posterior loop", "bound", "traffic"
     for row in named(rows, "estep"):
-        same = [(other["name"], other) for other in rows
-                if (other["clusters"], other["threads"]) == (row["clusters"], row["threads"])]
-        loop, bound = dict(same)["posterior loop"], dict(same)["bound"]
+        loop, *floors = (measured[name, row["clusters"], row["threads"]] for name in names)
         assert row["ratio"] == pytest.approx(row["updates_per_s"] / loop["updates_per_s"], rel=1e-2)
-        assert bound["ratio"] == pytest.approx(row["updates_per_s"] / bound["updates_per_s"], rel=1e-2)
+        for floor in floors:
+            assert floor["ratio"] == pytest.approx(row["updates_per_s"] / floor["updates_per_s"], rel=1e-2)
 
 
 def test_whole_models_are_measured(rows):
@@ -119,6 +120,7 @@ def test_the_bound_updates_a_row_of_counts_for_each_rating():
 @pytest.mark.parametrize(("clusters", "numbers"), [(5, 8), (10, 16), (16, 16), (17, 32)])
 def test_an_update_reads_two_rows_and_writes_one(clusters, numbers):
     assert memory.bytes_per_update(clusters) == 4 + 3 * 4 * numbers
+    assert memory.bytes_per_read(clusters) == 4 + 4 * numbers
 
 
 def test_peak_bytes_sees_arrays():

@@ -94,8 +94,9 @@ def test_example_without_its_data_says_what_it_needs(monkeypatch, tmp_path):
 
 def test_documentation_builds_without_warnings(tmp_path):
     pytest.importorskip("mkdocs", reason="the documentation needs pip install -e '.[docs]'")
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"], cwd=ROOT,
-                          env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True,
+                          text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "fold_in" in (tmp_path / "site" / "reference" / "index.html").read_text(encoding="utf-8")
 

@@ -2,7 +2,7 @@
 
 A row is one measurement, with the same keys in all of them:
 
-    name                   estep, posterior loop, bound, copy, gather, fit, recommend, fold_in, growth
+    name                   copy, gather, estep, posterior loop, bound, traffic, fit, recommend, fold_in, growth
     data, ratings          what was measured; for `recommend` the pairs scored, for `gather` the rows read
     clusters, views        item clusters, views of the model
     threads
@@ -12,10 +12,13 @@ A row is one measurement, with the same keys in all of them:
     peak_bytes_per_rating  memory allocated at the peak, beyond the codes that go in; `growth` counts these too
     ratio, against         how this compares with what
 
-What `ratio` says: of `estep`, how many times as fast as the posterior loop; of `bound`, how much of it the E-step
-reaches (1 is the limit); of `fit`, the share of its time that its E-steps need alone; of `growth`, time a rating
-in the smallest data over time a rating here (1 is linear); of `recommend` and `fold_in`, the goal over the time
-(above 1 is better than the goal).
+What `ratio` says: of `estep`, how many times as fast as the posterior loop; of `bound` and `traffic`, how much of
+their speed the E-step reaches; of `fit`, the share of its time that its E-steps need alone; of `growth`, time a
+rating in the smallest data over time a rating here (1 is linear); of `recommend` and `fold_in`, the goal over the
+time (above 1 is better than the goal); of `gather`, bytes a second over those of a copy.
+
+`bound` is the time for the bytes that an E-step must move, at the speed at which rows of the same items are gathered
+in the same run; `traffic` is the same loads and stores without the arithmetic. `memory` has the sums.
 
 Repeats of what is compared are interleaved, and a first round, which compiles, is left out.
 """
@@ -73,32 +76,37 @@ def write(rows: Sequence[Row], folder: str | Path) -> Path:
 
 
 def esteps(n_ratings: int, n_items: int, n_clusters: int, repeats: int) -> list[Row]:
-    """The E-step of one view beside the posterior loop and the bound, on one thread and on all.
+    """The E-step of one view beside the posterior loop and the bounds, on one thread and on all.
 
     The loop gets a tenth of the ratings: it takes as long for each of them, and would take all the time.
     """
     layout = Layout(K, (View("all", (0,), n_clusters),))
     problem, few = (synthetic(n, layout, n_items) for n in (n_ratings, n_ratings // 10))
     jobs: dict[tuple[str, int], Callable[[], Any]] = {}
-    peaks: dict[str, float] = {"bound": 0.0}
+    peaks = {"bound": 0.0, "traffic": 0.0}
     for n_threads in sorted({1, cores()}):
         for name, engine, its in (("estep", CpuEngine(n_threads=n_threads), problem),
                                   ("posterior loop", PosteriorLoop(n_threads), few)):
             job, peak = _estep(engine, its)
             jobs[name, n_threads], peaks[name] = job, peak / its.n_ratings
-        jobs["bound", n_threads] = memory.traffic(problem.item[0], n_items, n_clusters, n_threads)
+        jobs["bound", n_threads] = memory.reading(problem.item[0], n_items, n_clusters, n_threads)
+        jobs["traffic", n_threads] = memory.traffic(problem.item[0], n_items, n_clusters, n_threads)
     times = interleaved(jobs, repeats)
-    n = {"estep": n_ratings, "posterior loop": few.n_ratings, "bound": n_ratings}
+    moved, read = memory.bytes_per_update(n_clusters), memory.bytes_per_read(n_clusters)
+    times |= {key: [moved / read * t for t in times[key]] for key in times if key[0] == "bound"}
+    n = dict.fromkeys(("estep", "bound", "traffic"), n_ratings) | {"posterior loop": few.n_ratings}
     speed = {(name, threads): n[name] / np.median(t) for (name, threads), t in times.items()}
     rows = []
     for (name, threads), seconds in times.items():
         mine = speed["estep", threads]
-        ratio, against = {"estep": (mine / speed["posterior loop", threads], "the posterior loop's speed"),
-                          "posterior loop": (1.0, "itself"),
-                          "bound": (mine / speed["bound", threads], "the bound, by the E-step")}[name]
-        moved = memory.bytes_per_update(n_clusters) * speed[name, threads] if name != "posterior loop" else None
+        ratio, against = (mine / speed[name, threads], "the E-step over this")
+        if name == "estep":
+            ratio, against = mine / speed["posterior loop", threads], "this over the posterior loop"
+        elif name == "posterior loop":
+            ratio, against = 1.0, "itself"
         rows.append(_row(name, "synthetic", n[name], n_clusters, 1, threads, seconds, peak=peaks[name],
-                         bytes_per_s=moved, ratio=ratio, against=against))
+                         bytes_per_s=None if name == "posterior loop" else moved * speed[name, threads],
+                         ratio=ratio, against=against))
     return rows
 
 

@@ -15,8 +15,8 @@ def run(seed: int, as_json: bool) -> None:
     began = time.perf_counter()
     data = datasets.load("demo", seed=seed)
     say = (lambda *text: None) if as_json else print
-    say("Three catalogues without a common user. Items have a region, which all catalogues know, and a genre of "
-        "their own;\nthe names tell both. The model sees ratings alone.\n")
+    say("Three catalogues without a common user. Items have a region, which means the same in all, and a genre of "
+        "their own;\nthe names tell both. The model sees ratings alone, so it must find out what carries over.\n")
     if not as_json:
         tables.show("", ["domain", "users", "items", "ratings"],
                     [[n, f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}"] for n, d in data.domains.items()])
@@ -35,7 +35,9 @@ def run(seed: int, as_json: bool) -> None:
     model = models.create("PCLF").fit(data, random_state=seed, verbose=not as_json)
     films = _favourites(seed)
     guest = model.fold_in({"films": films})
-    say(f"PCLF fitted to all {data.n_ratings:,} ratings: {model.n_iter_} iterations.")
+    say(f"PCLF fitted to all {data.n_ratings:,} ratings: {model.n_iter_} iterations, {len(model.members_)} fits averaged.")
+    for transfer in model.transfer_.values():
+        say(f"  {transfer}")
     say("A guest comes in and rates five films:")
     for title, rating in films.items():
         say(f"  {rating:g}  {title}")

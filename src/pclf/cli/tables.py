@@ -16,7 +16,8 @@ def read(path: Path) -> Any:
     try:
         if path.suffix.lower() in (".parquet", ".pq"):
             return parquet.read_table(path)
-        first = path.open(encoding="utf-8", errors="replace").readline()
+        with path.open(encoding="utf-8", errors="replace") as file:
+            first = file.readline()
         separator = max(",;\t|", key=first.count)
         return csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True))
     except pa.ArrowInvalid as error:

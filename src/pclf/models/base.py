@@ -219,13 +219,13 @@ class Recommender(BaseEstimator):
     def _item_codes(self, domain: Domain, items: list[Hashable]) -> NDArray[np.int32]:
         codes = domain.items.encode(items)
         if (codes < 0).any():
-            domain.items.code(items[int((codes < 0).argmax())])
+            domain.items.code(items[int((codes < 0).argmax())], f"item in {domain.name!r}")
         return codes
 
     def _find_user(self, domain: str, user: Hashable, user_domain: str | None) -> tuple[str, int]:
         """The domain a user is known in, and the code there."""
         if user_domain is not None:
-            return user_domain, self._domain(user_domain).users.code(user)
+            return user_domain, self._domain(user_domain).users.code(user, f"user in {user_domain!r}")
         if user in self.data_.domains[domain].users:
             return domain, self.data_.domains[domain].users.code(user)
         homes = [name for name, d in self.data_.domains.items() if user in d.users]
@@ -234,7 +234,7 @@ class Recommender(BaseEstimator):
         if homes:
             raise UnknownNameError(f"user {user!r} is not in {domain!r} and is known in several other domains "
                                    f"({', '.join(homes)}): say which with user_domain=...")
-        return domain, self.data_.domains[domain].users.code(user)
+        return domain, self.data_.domains[domain].users.code(user, f"user in {domain!r}")
 
     def _user_factors(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
         """(users, D): rows of the domain's own factors. Models that can score strangers override this."""

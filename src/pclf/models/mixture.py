@@ -32,8 +32,8 @@ from pclf.models.weights import Transfer
 from pclf.progress import progress
 
 PAIRS = 1 << 14               # pairs whose distributions are computed at a time
-RESTARTS = 4                  # of n_restarts="auto" on small data
-RESTARTS_FROM = 400_000       # ratings from which one restart is enough
+RESTARTS = 4                  # of n_restarts="auto", at most
+RESTARTED = 400_000           # restarts times ratings, at most: the more ratings, the less restarts add
 PERSONAL_UP_TO = 50_000_000   # ratings above which personal_weight="auto" leaves the personal view out
 FACTORS, MANY_FACTORS = 4, 12   # of personal_factors="auto"
 MANY_FACTORS_FROM = 300_000   # ratings of a domain
@@ -280,7 +280,7 @@ class _Mixture(Recommender):
     def _n_restarts(self, ratings: Ratings) -> int:
         if self.n_restarts != "auto":
             return int(self.n_restarts)
-        return max(1, min(RESTARTS, RESTARTS_FROM // max(1, ratings.n_ratings)))
+        return max(1, min(RESTARTS, RESTARTED // max(1, ratings.n_ratings)))
 
     def _run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator,
              watchers: list[Callback], *, max_iter: int | None = None, held_out: HeldOut | None = None) -> Run:

@@ -97,4 +97,4 @@ class PCLF(_Mixture):
         if not weight:
             return Transfer(weight, gain, f"W1 of {domain} is 0: held-out ratings are predicted best without it.")
         return Transfer(weight, gain, f"W1 of {domain} is {weight:g}: on held-out ratings the common clusters raise "
-                                      f"the log score by {gain:.4f} a rating.")
+                                      f"the log score by {gain:.1g} a rating.")
