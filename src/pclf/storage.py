@@ -6,9 +6,7 @@ SHA-256 over manifest and arrays, so that a file that was cut off or altered is 
 
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.atomic import replacing
 from pclf.data.ratings import Domain, Ratings, Scale, Vocabulary
 from pclf.errors import ModelFileError
 
@@ -84,17 +83,8 @@ def write_atomically(path: Path, arrays: Arrays, metadata: dict[str, str]) -> No
     if path.is_dir():
         raise ModelFileError(f"{path} is a folder; give the name of a file to write.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        save_file({k: np.ascontiguousarray(a) for k, a in arrays.items()}, name, metadata)
-        with Path(name).open("rb") as file:
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as part:
+        save_file({k: np.ascontiguousarray(a) for k, a in arrays.items()}, part, metadata)
 
 
 def read(path: Path) -> tuple[str, Arrays]:

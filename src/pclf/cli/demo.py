@@ -35,7 +35,7 @@ def run(seed: int, as_json: bool) -> None:
     model = models.create("PCLF").fit(data, random_state=seed, verbose=not as_json)
     films = _favourites(seed)
     guest = model.fold_in({"films": films})
-    say(f"PCLF fitted to all {data.n_ratings:,} ratings: {model.n_iter_} iterations, {len(model.members_)} fits averaged.")
+    say(f"PCLF fitted to {data.n_ratings:,} ratings: {model.n_iter_} iterations, {len(model.members_)} fits averaged.")
     for transfer in model.transfer_.values():
         say(f"  {transfer}")
     say("A guest comes in and rates five films:")

@@ -1,9 +1,10 @@
 """Small tables in and out: CSV, TSV or Parquet by the file's ending; on the screen."""
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from pclf.atomic import replacing
 
 
 def read(path: Path) -> Any:
@@ -42,15 +43,8 @@ def write(table: Any, path: Path) -> None:
         raise ValueError(f"the output must end in .csv or .parquet; got {path.name!r}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into.")
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        part = Path(file.name)
-    try:
+    with replacing(path) as part:
         kinds[path.suffix.lower()](table, part)
-        part.chmod(0o644)
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

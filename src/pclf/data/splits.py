@@ -5,7 +5,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.atomic import replacing
 from pclf.data.ratings import Domain, Ratings
 from pclf.errors import DataError, UnknownNameError, did_you_mean
 
@@ -49,17 +49,8 @@ class Split:
         target = Path(path)
         written = save({f"part.{name}": part for name, part in self.parts.items()},
                        {"pclf.split": json.dumps(self.recipe)})
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(written)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with replacing(target) as part:
+            part.write_bytes(written)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], data: Ratings) -> "Split":

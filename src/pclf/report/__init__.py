@@ -6,9 +6,7 @@ The page needs no network and no script. Its figures are SVG with real text in t
 they follow light and dark; the same figures are functions in `pclf.plots`.
 """
 
-import os
 import re
-import tempfile
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pclf.atomic import replacing
 from pclf.data.ratings import Ratings
 from pclf.data.scale import Scale
 from pclf.report import facts, plots
@@ -78,17 +77,8 @@ def write(model: "_Mixture", path: str | Path, *, test: Ratings | None = None, a
         raise IsADirectoryError(f"{path} is a folder; give the name of a file to write.")
     page = render(model, test=test, audit=audit)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(path) as part:
+        part.write_text(page, encoding="utf-8", newline="\n")
     return path
 
 

@@ -1,0 +1,371 @@
+"""A fitted mixture: what it predicts, recommends and explains, and how it is kept.
+
+After training, a user u has a membership p_u = P(k | u), an item v one p_v = P(c | v) in each view of its domain,
+and the prediction in domain z is eq. (Fr), the views' predictions weighted:
+
+    P(r | u, v) = sum over views of z:  W  p_u P(r | k, c) p_v
+
+whose mean is the paper's W1 p_u S_com p_vcom + W2 p_u S_spe p_vspe. With several restarts, P(r | u, v) is
+averaged over them. Where there is a personal view, it is pooled with that (see `weights`).
+"""
+
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.data.ratings import Ratings
+from pclf.em.loop import Step
+from pclf.em.state import Layout, Problem
+from pclf.models import insight, weights
+from pclf.models.base import Floats, Recommendation, Recommender, as_list
+from pclf.models.member import Guest, Items, Member, NewItem, Users
+from pclf.models.personal import Personal
+from pclf.models.weights import Transfer
+
+PAIRS = 1 << 14               # pairs whose distributions are computed at a time
+
+
+class _Predictor(Recommender):
+    """What all mixtures do once they are fitted."""
+
+    rules: ClassVar[tuple[str, ...]] = ("mean", "median")
+
+    members_: tuple[Member, ...]
+    layout_: Layout
+    weights_: dict[str, dict[int, float]]   # domain -> view -> W of eq. (Fr)
+    personal_: dict[str, Personal]
+    personal_weights_: dict[str, float]
+    transfer_: dict[str, Transfer]
+    trace_: tuple[Step, ...]
+    n_iter_: int
+    interrupted_: bool
+    _device: str | None = None              # the GPU that the model was fitted on
+
+    def predict(self, domain: str, users: Any, items: Any, *, rule: str = "mean",
+                user_domain: str | None = None) -> Floats:
+        self._check_rule(rule)
+        self._domain(domain)
+        return self._decide(domain, rule, self._users(domain, users, user_domain), self._items(domain, items))
+
+    def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
+                      rule: str = "mean") -> Floats:
+        self._check_rule(rule)
+        self._domain(domain)
+        if self._device is not None and rule == "mean" and not self.personal_weights_.get(domain):
+            from pclf.engines.gpu import score_pairs
+
+            everyone = self._known_users(domain, np.arange(self.data_.domains[domain].n_users))
+            values = self.data_.level_values(domain).astype(np.float32)
+            factors = self._user_factors_by(domain, everyone, values[None, :])[0]
+            return self._on_scale(domain, score_pairs(factors, self._item_factors(domain).T, users, items,
+                                                      device=self._device))
+        return self._decide(domain, rule, self._known_users(domain, users), self._known_items(domain, items))
+
+    def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None) -> Floats:
+        """P(r | u, v), (pairs, levels); the levels' ratings are `data_.level_values(domain)`."""
+        self._domain(domain)
+        return self._distribution(domain, self._users(domain, users, user_domain), self._items(domain, items))
+
+    def fold_in(self, ratings: Mapping[str, Mapping[Hashable, float]]) -> Guest:
+        """A new user, from ratings in any of the domains: {"movies": {"Alien": 5, "Heat": 2}}.
+
+        Finds the membership that EM would, with everything else kept. Without ratings: the population's.
+        """
+        from pclf.engines.kernels import fold_in
+
+        self._check_fitted()
+        rated = {name: (self._item_codes(self._domain(name), list(given)), self._to_levels(name, list(given.values())))
+                 for name, given in ratings.items()}
+        most = max(rated, key=lambda name: len(rated[name][0]), default=None)
+        group = self._user_group(most) if most else 0
+        out = []
+        for member in self.members_:
+            rows, counts = [np.empty((0, member.users.shape[1]))], [np.empty(0)]
+            for name, (codes, levels) in rated.items():
+                for i, item_rows in self._views(name):
+                    items = member.items[i][item_rows[codes]]                                    # (n, C)
+                    rows.append(np.einsum("nkc,nc->nk", member.tables[i][levels], items))
+                    counts.append(np.full(len(codes), self.layout_.views[i].weight))
+            share = member.user_shares[group].astype(np.float64)
+            out.append(fold_in(np.concatenate(rows), np.concatenate(counts), share, self.user_prior * share))
+        placed = {name: self.personal_[name].place(codes, levels)
+                  for name, (codes, levels) in rated.items() if name in self.personal_ and len(codes)}
+        return Guest(ratings, tuple(out), placed)
+
+    def fold_in_item(self, domain: str, ratings: Mapping[Hashable, float]) -> NewItem:
+        """A new item of a domain, from the ratings its users gave it: {user: rating}."""
+        from pclf.engines.kernels import fold_in
+
+        target = self._domain(domain)
+        users = np.array([target.users.code(user) for user in ratings], np.int32)
+        levels = self._to_levels(domain, list(ratings.values()))
+        rows = self._user_rows(domain)[users]
+        out = []
+        for member in self.members_:
+            placed = {}
+            for i, item_rows in self._views(domain):
+                group = _group(self._groups[1][i], int(item_rows[0]) if len(item_rows) else 0)
+                likelihood = np.einsum("nk,nkc->nc", member.users[rows], member.tables[i][levels])
+                share = member.item_shares[i][group].astype(np.float64)
+                placed[i] = fold_in(likelihood.astype(np.float64), np.ones(len(rows)), share, self.item_prior * share)
+            out.append(placed)
+        own = self.personal_[domain].place_item(users, levels) if domain in self.personal_ else None
+        return NewItem(domain, tuple(out), own)
+
+    def similar_items(self, domain: str, item: Hashable, n: int = 10, *, to: str | None = None) -> list[Recommendation]:
+        """Items that the user clusters rate alike, in the same domain or in another (`to`)."""
+        return insight.similar_items(self, domain, item, n, to or domain)
+
+    def explain(self, domain: str, user: Any, item: Hashable, *,
+                user_domain: str | None = None) -> insight.Explanation:
+        """Why this rating is predicted: the clusters involved and what each view says."""
+        return insight.explain(self, domain, user, item, user_domain)
+
+    @property
+    def clusters_(self) -> list[insight.Cluster]:
+        """Each user cluster and item cluster with its share and its typical members."""
+        self._check_fitted()
+        return insight.clusters(self)
+
+    def report(self, path: str | Path = "report.html", *, test: Ratings | None = None, audit: Any = None) -> Path:
+        """Write one self-contained HTML page: what was pooled, the fit, clusters, matrices, calibration."""
+        from pclf import report
+
+        self._check_fitted()
+        return report.write(self, path, test=test, audit=audit)
+
+    def rating_matrix(self, view: int, domain: str) -> Floats:
+        """S of eqs. (Scom), (Sspeone), (Sspetwo): the mean rating of each co-cluster, on a domain's scale. (K, C)"""
+        self._check_fitted()
+        return np.einsum("r,rkc->kc", self.data_.level_values(domain), self.members_[0].tables[view])
+
+    def _layout(self, ratings: Ratings) -> Layout:
+        raise TypeError(f"{type(self).__name__} is a base class: use FMM, RMGM or PCLF.")
+
+    def _set_weights(self, domain: str, common: float, own: float) -> None:
+        """Set W of eq. (Fr) for a domain, and the weight of its personal view."""
+        z = list(self.data_.domains).index(domain)
+        self.weights_[domain] = {i: 1.0 for i, view in enumerate(self.layout_.views) if z in view.domains}
+        if domain in self.personal_:
+            self.personal_weights_[domain] = own
+        self._factor_cache.clear()
+
+    # Who and what is asked about
+
+    def _keep(self, ratings: Ratings) -> None:
+        super()._keep(ratings)
+        problem = Problem.of(ratings, self.layout_)
+        self._groups = problem.user_groups, problem.item_groups
+        self._people = dict(zip(ratings.domains, problem.user_rows, strict=True))
+        self._view_rows = {
+            name: [(i, problem.item_rows[i][view.domains.index(z)])
+                   for i, view in enumerate(self.layout_.views) if z in view.domains]
+            for z, name in enumerate(ratings.domains)
+        }
+        self._factor_cache: dict[str, Floats] = {}
+        self._values = {name: ratings.level_values(name).astype(np.float32) for name in ratings.domains}
+
+    def _views(self, domain: str) -> list[tuple[int, NDArray[np.int32]]]:
+        """The views of a domain, the common one first: their numbers, and where in them the domain's items are."""
+        return self._view_rows[domain]
+
+    def _user_rows(self, domain: str) -> NDArray[np.int32]:
+        return self._people[domain]
+
+    def _user_group(self, domain: str) -> int:
+        rows = self._user_rows(domain)
+        return _group(self._groups[0], int(rows[0]) if len(rows) else 0)
+
+    def _known_users(self, domain: str, codes: NDArray[np.int32]) -> Users:
+        rows = self._user_rows(domain)[codes]
+        view = self.personal_.get(domain)
+        return Users([member.users[rows] for member in self.members_], view and view.users[codes],
+                     view.rated[codes] if view else np.zeros(len(rows), bool))
+
+    def _known_items(self, domain: str, codes: NDArray[np.int32]) -> Items:
+        view = self.personal_.get(domain)
+        return Items([{i: member.items[i][rows[codes]] for i, rows in self._views(domain)}
+                      for member in self.members_], view and view.items[codes])
+
+    def _users(self, domain: str, users: Any, user_domain: str | None) -> Users:
+        """Users of any domain, and guests, as `domain` sees them."""
+        wanted = as_list(users)
+        if user_domain in (None, domain) and not any(isinstance(user, Guest) for user in wanted):
+            codes = self._domain(domain).users.encode(wanted)
+            if (codes >= 0).all():
+                return self._known_users(domain, codes)
+        each = [self._one_user(domain, user, user_domain) for user in wanted]
+        blank = self.personal_[domain].user_mean if domain in self.personal_ else None
+        return Users(
+            [np.stack([own[m] for own, _ in each]) for m in range(len(self.members_))],
+            None if blank is None else np.stack([blank if row is None else row for _, row in each]),
+            np.array([row is not None for _, row in each]),
+        )
+
+    def _one_user(self, domain: str, user: Any, user_domain: str | None) -> tuple[tuple[Floats, ...], Floats | None]:
+        """Memberships, a member each, and the row in the domain's personal view."""
+        if isinstance(user, Guest):
+            if len(user.memberships) != len(self.members_):
+                raise ValueError("this guest was folded into another model: call fold_in of this one.")
+            return user.memberships, user.personal.get(domain)
+        home, code = self._find_user(domain, user, user_domain)
+        if home == domain:
+            one = self._known_users(domain, np.array([code]))
+            return tuple(p[0] for p in one.memberships), one.personal[0] if one.known[0] else None
+        if self.layout_.separate_users:
+            # User clusters of different domains have nothing in common: all we know is the population.
+            return tuple(member.user_shares[self._user_group(domain)] for member in self.members_), None
+        return tuple(member.users[self._user_rows(home)[code]] for member in self.members_), None
+
+    def _items(self, domain: str, items: Any) -> Items:
+        if isinstance(items, NewItem):
+            if items.domain != domain:
+                raise ValueError(f"this new item belongs to {items.domain!r}; got domain {domain!r}.")
+            return Items([{i: p[None, :] for i, p in member.items()} for member in items.memberships],
+                         None if items.personal is None else items.personal[None, :])
+        return self._known_items(domain, self._item_codes(self._domain(domain), as_list(items)))
+
+    def _to_levels(self, domain: str, ratings: list[float]) -> NDArray[np.uint8]:
+        scale = self.data_.domains[domain].scale
+        return scale.to_levels(self.data_.n_levels)[scale.position(np.asarray(ratings, np.float64))]
+
+    # Prediction
+
+    def _decide(self, domain: str, rule: str, users: Users, items: Items) -> Floats:
+        probability = self._distribution(domain, users, items)
+        values = self.data_.level_values(domain)
+        if rule == "mean":
+            return self._on_scale(domain, probability @ values)
+        return values[(probability.cumsum(axis=1) < 0.5).sum(axis=1).clip(0, len(values) - 1)]
+
+    def _distribution(self, domain: str, users: Users, items: Items) -> Floats:
+        """P(r | u, v) of pairs; one user or item against many is repeated. (n, R)"""
+        parts = []
+        for start in range(0, max(len(users), len(items)), PAIRS):
+            some_users, some_items = users[start:start + PAIRS], items[start:start + PAIRS]
+            mixture = self._mixture(some_users, some_items, self.weights_[domain])
+            weight = self.personal_weights_.get(domain, 0.0)
+            if weight and some_users.personal is not None and some_items.personal is not None:
+                logits = self.personal_[domain].logits(*_same_length(some_users.personal, some_items.personal))
+                mixture = weights.pool(softmax(logits), mixture, weight * some_users.known)
+            parts.append(mixture)
+        return np.concatenate(parts) if parts else np.empty((0, self.data_.n_levels))
+
+    def _mixture(self, users: Users, items: Items, view_weights: Mapping[int, float]) -> Floats:
+        """The views' tables between the memberships, weighted, averaged over members. (n, R)"""
+        out = np.zeros((max(len(users), len(items)), self.data_.n_levels))
+        for member, p_user, p_items in zip(self.members_, users.memberships, items.memberships, strict=True):
+            for i, weight in view_weights.items():
+                table = member.tables[i]                                                # (R, K, C)
+                by_cluster = p_user @ table.transpose(1, 0, 2).reshape(table.shape[1], -1)
+                by_cluster = by_cluster.reshape(len(p_user), *table[:, 0].shape)        # (n, R, C)
+                out += weight * np.einsum("nrc,nc->nr", *_same_length(by_cluster, p_items[i]))
+        return out / out.sum(axis=1)[:, None]
+
+    def _top_n(self, domain: str, users: list[Any] | None, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+               user_domain: str | None) -> tuple[NDArray[np.int32], Floats]:
+        """On the GPU that the model was fitted on, where one product of factors gives the scores."""
+        if self._device is None or self.personal_weights_.get(domain) or not allowed.all():
+            return super()._top_n(domain, users, n, exclude_seen, allowed, user_domain)
+        from pclf.engines.gpu import score_top_n
+
+        codes = np.arange(self.data_.domains[domain].n_users, dtype=np.int32) if users is None else None
+        side = self._known_users(domain, codes) if codes is not None else self._users(domain, users, user_domain)
+        if codes is None:
+            known = self.data_.domains[domain].users
+            codes = known.encode([None if isinstance(user, Guest) else user for user in users or []])
+        seen = self._seen_by(domain, users, codes) if exclude_seen else (np.zeros(len(side) + 1, np.int64),
+                                                                         np.empty(0, np.int32))
+        values = self.data_.level_values(domain).astype(np.float32)
+        factors = self._user_factors_by(domain, side, values[None, :])[0]
+        found, score = score_top_n(factors, self._item_factors(domain).T, *seen, n, device=self._device)
+        return found.astype(np.int32), np.where(found >= 0, self._on_scale(domain, score), -np.inf)
+
+    def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
+        return self._mean_of_all(domain, self._known_users(domain, codes))
+
+    def _scores_of(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
+        return self._mean_of_all(domain, self._users(domain, users, user_domain))
+
+    def _mean_of_all(self, domain: str, users: Users) -> Floats:
+        """The mean rating of every item of the domain: one product of factors, or one a level to pool. (n, V)"""
+        from pclf.engines.kernels import product
+
+        values = self._values[domain]
+        items = self._item_factors(domain)                                              # (D, V)
+        weight = np.float32(self.personal_weights_.get(domain, 0.0)) * users.known.astype(np.float32)
+        if users.personal is None or not weight.any():
+            return product(self._user_factors_by(domain, users, values[None, :])[0], items)
+        mixture = np.empty((0, 0, 0), np.float32)
+        if (weight < 1).any():
+            by_level = self._user_factors_by(domain, users, np.eye(len(values), dtype=np.float32))
+            mixture = np.stack([product(row, items) for row in by_level])                   # (R, n, V)
+        return self.personal_[domain].pooled_means(users.personal, mixture, weight, np.float32(weights.FLOOR), values)
+
+    def _user_factors_by(self, domain: str, users: Users, mix: Floats) -> list[Floats]:
+        """For each row of `mix`, p_u times that combination of a table's levels, views side by side. (n, D) each"""
+        return [np.concatenate([p @ np.einsum("r,rkc->kc", row, member.tables[i].astype(np.float32))
+                                for member, p in zip(self.members_, users.memberships, strict=True)
+                                for i in self.weights_[domain]], axis=1).astype(np.float32) for row in mix]
+
+    def _item_factors(self, domain: str) -> Floats:
+        """W p_v of each member and view, one below the other: (D, V)."""
+        if domain not in self._factor_cache:
+            rows = dict(self._views(domain))
+            self._factor_cache[domain] = np.concatenate(
+                [weight / len(self.members_) * member.items[i][rows[i]].T
+                 for member in self.members_ for i, weight in self.weights_[domain].items()],
+            ).astype(np.float32, order="C")
+        return self._factor_cache[domain]
+
+    def _seen_by(self, domain: str, users: list[Any] | None, codes: NDArray[np.int32]) -> tuple[Any, Any]:
+        if not users or not any(isinstance(user, Guest) for user in users):
+            return super()._seen_by(domain, users, codes)
+        indptr, items = self._seen[domain]
+        own = [self._item_codes(self.data_.domains[domain], list(user.ratings.get(domain, {})))
+               if isinstance(user, Guest) else items[indptr[code]:indptr[code + 1] if code >= 0 else indptr[code]]
+               for user, code in zip(users, codes.tolist(), strict=True)]
+        return np.concatenate([[0], np.cumsum([len(o) for o in own])]), np.concatenate(own).astype(np.int32)
+    # Files
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays: dict[str, NDArray[Any]] = {}
+        for m, member in enumerate(self.members_):
+            arrays |= member.to_arrays(f"member.{m}")
+        for z, name in enumerate(self.data_.domains):
+            if name in self.personal_:
+                arrays |= self.personal_[name].to_arrays(f"personal.{z}")
+        steps = [[s.iteration, s.beta, s.objective, s.held_out, s.seconds] for s in self.trace_]
+        transfer = {name: [t.weight, t.gain, t.text] for name, t in self.transfer_.items()}
+        return arrays, {"members": len(self.members_), "weights": self.weights_, "trace": steps, "transfer": transfer,
+                        "personal_weights": self.personal_weights_}
+
+    def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
+        self.layout_ = self._layout(data)
+        n_views = len(self.layout_.views)
+        self.members_ = tuple(Member.from_arrays(f"member.{m}", arrays, n_views) for m in range(extra["members"]))
+        self.personal_ = {name: Personal.from_arrays(f"personal.{z}", arrays) for z, name in enumerate(data.domains)
+                          if f"personal.{z}.users" in arrays}
+        self.weights_ = {name: {int(i): w for i, w in views.items()} for name, views in extra["weights"].items()}
+        self.personal_weights_ = extra["personal_weights"]
+        self.transfer_ = {name: Transfer(*t) for name, t in extra["transfer"].items()}
+        self.trace_ = tuple(Step(*step) for step in extra["trace"])
+        self.n_iter_ = len(self.trace_)
+        self.interrupted_ = False
+
+
+def _group(groups: tuple[tuple[int, int], ...], row: int) -> int:
+    return next((g for g, (start, stop) in enumerate(groups) if start <= row < stop), 0)
+
+
+def softmax(logits: Floats) -> Floats:
+    out = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return out / out.sum(axis=1, keepdims=True)
+
+
+def _same_length(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    n = max(len(a), len(b))
+    return np.broadcast_to(a, (n, *a.shape[1:])), np.broadcast_to(b, (n, *b.shape[1:]))
