@@ -82,8 +82,8 @@ the number of the 18 cells in which PCLF is better, worse, or neither.
 
 ## The weight figure
 
-MAE against W1, the weight of the common clusters, with the paper's 0.35 marked; the band is one standard deviation.
-With the paper's settings:
+MAE against W1, the weight of the common clusters, with the paper's 0.35 marked. The band is the 95 % interval of the mean
+after each repeat's own level is taken out. With the paper's settings:
 
 ![MAE against the common weight, the paper's settings](img/weights-paper.svg)
 
