@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import pclf
 from pclf.em.state import Layout, Params, Problem, View
 from pclf.engines import cpu
 from pclf.engines.cpu import CpuEngine
@@ -301,3 +302,13 @@ def test_fold_in_does_not_touch_its_arguments():
     start, prior = np.array([0.5, 1.5]), np.array([1.0, 0.0])
     fold_in(np.ones((2, 2)), np.ones(2), start, prior)
     assert (start.tolist(), prior.tolist()) == ([0.5, 1.5], [1.0, 0.0])
+
+
+def test_too_little_memory_is_said_before_it_happens(monkeypatch):
+    from pclf.engines import cpu
+    from pclf.errors import EngineError
+
+    monkeypatch.setattr(cpu, "free_memory", lambda: 1000)
+    data = pclf.Ratings.from_arrays({"a": ([1, 2, 3], [1, 2, 3], [1, 3, 5])}, scale=(1, 5))
+    with pytest.raises(EngineError, match=r"a fit of these 3 ratings needs about .* GiB of memory; 0\.0 GiB are free"):
+        pclf.PCLF.paper(n_user_clusters=2).fit(data, engine="cpu")

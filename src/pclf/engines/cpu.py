@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import log, log2, prod
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pclf.em.state import IntArray, Params, Problem, Stats
+from pclf.errors import EngineError
 
 X = TypeVar("X")
 Y = TypeVar("Y")
@@ -80,6 +82,10 @@ class CpuEngine:
         self.n_threads = min(n_threads or found, found)
 
     def place(self, problem: Problem) -> Placed:
+        needed, free = self._bytes_needed(problem), free_memory()
+        if free is not None and needed > free:
+            raise EngineError(f"a fit of these {problem.n_ratings:,} ratings needs about {needed / 2**30:.1f} GiB of "
+                              f"memory; {free / 2**30:.1f} GiB are free. Use fewer clusters, or more memory.")
         views = problem.layout.views
         n_items = {z: len(rows) for view, parts in zip(views, problem.item_rows, strict=True)
                    for z, rows in zip(view.domains, parts, strict=True)}
@@ -153,6 +159,14 @@ class CpuEngine:
         counts.table[:] += weight * tables.sum(axis=0)[:, :n_columns].reshape(counts.table.shape)
         return sum(logs)
 
+    def _bytes_needed(self, problem: Problem) -> int:
+        """About: 13 bytes a rating while the index is made, and per number of P(u, k) and P(v, c) six copies in the
+        iterations, with those of the parts."""
+        numbers = problem.n_users * problem.layout.n_user_clusters
+        for view, n_items in zip(problem.layout.views, problem.n_items, strict=True):
+            numbers += n_items * width(view.n_clusters)
+        return 13 * problem.n_ratings + 6 * self.dtype.itemsize * numbers
+
     def _index(self, problem: Problem, z: int, n_items: int) -> Index:
         from pclf.engines.kernels import BLOCK
 
@@ -223,6 +237,15 @@ class CpuEngine:
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.n_threads, thread_name_prefix="pclf")
+
+
+def free_memory() -> int | None:
+    """Bytes that can be had without swapping, where the system says."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def cores() -> int:
