@@ -176,6 +176,23 @@ def test_wrong_usage_says_what_is_wrong(model, files, words, code, says):
     assert done.stdout == ""
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a limit on the size of files")
+def test_a_full_disk_is_said_and_leaves_the_old_file_whole(model, files, tmp_path):
+    import resource
+
+    out = tmp_path / "recs.csv"
+    out.write_text("old")
+    words = [sys.executable, "-c", "from pclf.cli import main; main()", "recommend", "model", "-d", "books", "--all",
+             "--out", str(out)]
+    done = subprocess.run(words, cwd=files, capture_output=True, text=True, check=False,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)))
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "too large" in done.stderr
+    assert out.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["recs.csv"]
+
+
 def test_every_command_has_help_with_an_example_and_json():
     for command in app.registered_commands:
         name = command.callback.__name__

@@ -145,14 +145,14 @@ def random_memberships(problem: Problem, rng: np.random.Generator) -> Stats:
     """
     stats = _zeros(problem)
     n_users = np.zeros(problem.n_users)
+    of_user, of_item, of_level = ([np.bincount(codes) for codes in of_domains]
+                                  for of_domains in (problem.user, problem.item, problem.level))
     for i, view in enumerate(problem.layout.views):
         n_items, n_levels = np.zeros(problem.n_items[i]), np.zeros(problem.n_levels)
         for z, item_rows in zip(view.domains, problem.item_rows[i], strict=True):
-            user_counts = np.bincount(problem.user[z], minlength=len(problem.user_rows[z]))
-            np.add.at(n_users, problem.user_rows[z], view.weight * user_counts)
-            item_counts = np.bincount(problem.item[z], minlength=len(item_rows))
-            np.add.at(n_items, item_rows, view.weight * item_counts)
-            n_levels += view.weight * np.bincount(problem.level[z], minlength=problem.n_levels)
+            np.add.at(n_users, problem.user_rows[z][:len(of_user[z])], view.weight * of_user[z])
+            np.add.at(n_items, item_rows[:len(of_item[z])], view.weight * of_item[z])
+            n_levels[:len(of_level[z])] += view.weight * of_level[z]
         _spread(stats.items[i], n_items, rng)
         jitter = rng.uniform(0.5, 1.5, stats.tables[i].shape)
         stats.tables[i][:] = n_levels[:, None, None] * jitter / jitter[0].size

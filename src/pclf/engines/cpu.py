@@ -7,6 +7,7 @@ alone, so any number of threads gives the same bits.
 
 import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ Rows = slice | IntArray
 Span = tuple[int, int]
 
 SMALL = 50_000   # ratings below which threads cost more than they give
+LARGE = 1 << 20  # numbers from which threads pay for adding them up
 DENSE = 16       # ratings of an average item that make another part worth its counts
 PARTS = 16       # the most threads that can work on a sweep
 
@@ -134,7 +136,8 @@ class CpuEngine:
         (a, items, g, gt), index, scale = given, data.indices[z], self.dtype.type(weight)
         n_parts, n_columns, lanes = len(index.parts), items.shape[1], (0,) * g.shape[1]
         n_items = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        *t, b = data.scratch[:(n_parts + 1) * n_items * len(lanes)].reshape(n_parts + 1, n_items, len(lanes))
+        scratch = data.scratch[:(n_parts + 1) * n_items * len(lanes)].reshape(n_parts + 1, n_items, len(lanes))
+        t, b = scratch[:-1], scratch[-1]
         tables = np.zeros((n_parts, *g.shape))
 
         def prepare(span: Span) -> None:
@@ -149,13 +152,15 @@ class CpuEngine:
                           index.user_rows, a, b, g, gt, counts.users, t[p], tables[p], scale, lanes)
 
         def collect(span: Span) -> None:
-            total = sum(part[slice(*span)] for part in t) * b[slice(*span)]
-            counts.items[_part(rows, span)] += scale * total[:, :n_columns]
+            total = t[:, slice(*span)].sum(axis=0)             # part after part
+            total *= b[slice(*span)]
+            total *= scale
+            counts.items[_part(rows, span)] += total[:, :n_columns]
 
-        spans = _spans(n_items, n_parts)
-        self._map(prepare, spans)
+        large = n_parts * b.size >= LARGE
+        self._map(prepare, _spans(n_items, n_parts if large or beta != 1 else 1))
         logs = self._map(expect_part, range(n_parts))
-        self._map(collect, spans)
+        self._map(collect, _spans(n_items, n_parts if large else 1))
         counts.table[:] += weight * tables.sum(axis=0)[:, :n_columns].reshape(counts.table.shape)
         return sum(logs)
 
@@ -223,16 +228,28 @@ class CpuEngine:
         return out
 
     def _map(self, function: Callable[[X], Y], tasks: Sequence[X]) -> list[Y]:
+        """The results of all tasks. Threads, this one among them, take the next task as long as there is one."""
         if len(tasks) < 2 or self.n_threads == 1:
             return [function(task) for task in tasks]
-        futures = [self._pool.submit(function, task) for task in tasks]
+        todo, done = deque(range(len(tasks))), dict[int, Y]()
+
+        def work() -> None:
+            while todo:
+                try:
+                    i = todo.popleft()
+                except IndexError:                  # another thread was faster
+                    return
+                done[i] = function(tasks[i])
+
+        others = [self._pool.submit(work) for _ in range(min(self.n_threads, len(tasks)) - 1)]
         try:
-            return [future.result() for future in futures]
-        except BaseException:                       # Ctrl-C too: nobody writes to the arrays after it
-            for future in futures:
-                future.cancel()
-            wait(futures)
-            raise
+            work()
+            for other in others:
+                other.result()
+        finally:                                    # after Ctrl-C too, nobody writes to the arrays
+            todo.clear()
+            wait(others)
+        return [done[i] for i in range(len(tasks))]
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
