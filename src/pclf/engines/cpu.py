@@ -145,7 +145,7 @@ class CpuEngine:
             part[:, :n_columns] = items[_part(rows, span)]
             part[:, n_columns:] = 0
             if beta != 1:
-                np.power(part, beta, out=part)
+                np.power(part[:, :n_columns], beta, out=part[:, :n_columns])
 
         def expect_part(p: int) -> float:
             return expect(index.groups, index.row_ptr, index.member, index.item, *index.parts[p],
@@ -157,10 +157,10 @@ class CpuEngine:
             total *= scale
             counts.items[_part(rows, span)] += total[:, :n_columns]
 
-        large = n_parts * b.size >= LARGE
-        self._map(prepare, _spans(n_items, n_parts if large or beta != 1 else 1))
+        spans = _spans(n_items, n_parts if n_parts * b.size >= LARGE else 1)
+        self._map(prepare, spans)
         logs = self._map(expect_part, range(n_parts))
-        self._map(collect, _spans(n_items, n_parts if large else 1))
+        self._map(collect, spans)
         counts.table[:] += weight * tables.sum(axis=0)[:, :n_columns].reshape(counts.table.shape)
         return sum(logs)
 
