@@ -43,7 +43,7 @@ def main() -> None:
     draw_peers(fits)
     draw_gpu(gpu)
     text = "\n\n".join([intro(cpu, fits), about_esteps(cpu, steps), about_fits(fits), about_growth(grown),
-                        about_lists(cpu, peers), about_gpu(gpu), AGAIN])
+                        about_lists(cpu, peers), about_gpu(gpu), about_gpu_peers(), AGAIN])
     (DOCS / "performance.md").write_text(text + "\n")
 
 
@@ -246,6 +246,22 @@ percentile."""
 {theirs["seconds"]:.0f} s the way Surprise's documentation gives, which predicts all unrated pairs one by one (measured on
 {theirs["extrapolated_from"]} users, multiplied): {theirs["seconds"] / ours["seconds"]:,.0f} times as long."""
     return text
+
+
+def about_gpu_peers() -> str:
+    """Other libraries on the same card, or why they did not run there."""
+    lines = ["### Other libraries on this card", "",
+             "Each in its own way of training, on synthetic ratings like those above held in the machine's memory "
+             "(`benchmarks/gpu_peers.py`).", "", "| model | ratings | seconds an iteration | M ratings a second |",
+             "|---|---|---|---|"]
+    for line in (RESULTS / "gpu-peers-h200.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if "does_not_run" in row:
+            lines.append(f"| {row['name'].replace('_', ' ')} | {row['ratings']:,} | did not run: {row['does_not_run']} | |")
+        else:
+            speed = row["ratings"] / row["seconds_an_iteration"] / 1e6
+            lines.append(f"| {row['model']} | {row['ratings']:,} | {row['seconds_an_iteration']:.4f} | {speed:,.0f} |")
+    return "\n".join(lines)
 
 
 def about_gpu(gpu: dict[tuple[Any, ...], Row]) -> str:

@@ -272,6 +272,7 @@ def test_a_model_fitted_on_the_gpu_predicts_and_recommends_there_as_on_the_cpu(e
     d = data["b"]
     np.testing.assert_allclose(there.predict_codes("b", d.user, d.item), cpu.predict_codes("b", d.user, d.item),
                                atol=1e-4)
+    np.testing.assert_allclose(there.predict("b", 3, [1, 2, 3]), cpu.predict("b", 3, [1, 2, 3]), atol=1e-4)
     lists = [model.recommend("b", n=3) for model in (cpu, there)]
     np.testing.assert_allclose(lists[0].scores, lists[1].scores, atol=1e-4)
     one = there.recommend("b", there.fold_in({"a": {1: 5, 2: 1}}), n=3)

@@ -54,14 +54,6 @@ class _Predictor(Recommender):
                       rule: str = "mean") -> Floats:
         self._check_rule(rule)
         self._domain(domain)
-        if self._device is not None and rule == "mean" and not self.personal_weights_.get(domain):
-            from pclf.engines.gpu import score_pairs
-
-            everyone = self._known_users(domain, np.arange(self.data_.domains[domain].n_users))
-            values = self.data_.level_values(domain).astype(np.float32)
-            factors = self._user_factors_by(domain, everyone, values[None, :])[0]
-            return self._on_scale(domain, score_pairs(factors, self._item_factors(domain).T, users, items,
-                                                      device=self._device))
         return self._decide(domain, rule, self._known_users(domain, users), self._known_items(domain, items))
 
     def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None) -> Floats:
@@ -235,11 +227,23 @@ class _Predictor(Recommender):
     # Prediction
 
     def _decide(self, domain: str, rule: str, users: Users, items: Items) -> Floats:
-        probability = self._distribution(domain, users, items)
         values = self.data_.level_values(domain)
+        if self._device is not None and rule == "mean" and not self.personal_weights_.get(domain):
+            return self._on_scale(domain, self._mean_on_device(domain, users, items, values))
+        probability = self._distribution(domain, users, items)
         if rule == "mean":
             return self._on_scale(domain, probability @ values)
         return values[(probability.cumsum(axis=1) < 0.5).sum(axis=1).clip(0, len(values) - 1)]
+
+    def _mean_on_device(self, domain: str, users: Users, items: Items, values: Floats) -> Floats:
+        """The mean of pairs by factors, on the GPU that the model was fitted on. (n,)"""
+        from pclf.engines.gpu import score_pairs
+
+        factors = self._user_factors_by(domain, users, values[None, :].astype(np.float32))[0]
+        own = np.concatenate([weight / len(self.members_) * member[i] for member in items.memberships
+                              for i, weight in self.weights_[domain].items()], axis=1).astype(np.float32)
+        each = np.arange(max(len(users), len(items)))
+        return score_pairs(factors, own, each % len(users), each % len(items), device=self._device)
 
     def _distribution(self, domain: str, users: Users, items: Items) -> Floats:
         """P(r | u, v) of pairs; one user or item against many is repeated. (n, R)"""
