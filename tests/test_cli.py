@@ -211,11 +211,22 @@ def test_the_example_of_the_help_runs(name, model, files):
     assert done.stdout.strip()
 
 
-def test_the_examples_of_demo_bench_and_reproduce_parse():
-    """They take longer, or need data: the demo runs below, the others in tests of their own rooms."""
-    for name in ("demo", "bench", "reproduce"):
-        command = next(c for c in app.registered_commands if c.callback.__name__ == name)
-        assert command.epilog.startswith(f"Example: pclf {name}")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["demo", "bench"])
+def test_the_longer_example_of_the_help_runs(name, files):
+    command = next(c for c in app.registered_commands if c.callback.__name__ == name)
+    done = run(*shlex.split(command.epilog.removeprefix("Example: pclf ")), cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert "PCLF" in done.stdout if name == "demo" else json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_the_example_of_reproduce_runs(data_dir, tmp_path):
+    command = next(c for c in app.registered_commands if c.callback.__name__ == "reproduce")
+    done = run(*shlex.split(command.epilog.removeprefix("Example: pclf ")), cwd=tmp_path, PCLF_DATA=str(data_dir))
+    assert done.returncode == 0, done.stderr
+    assert "Book-Crossing and MovieLens" in done.stdout
+    assert (tmp_path / "runs/small/tables.tex").exists()
 
 
 def test_demo_tells_the_whole_story():
