@@ -167,7 +167,7 @@ def _fit_figure(model: "_Mixture") -> Figure:
     steps = model.trace_
     betas = _listed([f"{beta:g}" for beta in dict.fromkeys(s.beta for s in steps)])
     caption = (f"Annealed EM climbs at the inverse temperatures β = {betas}; heights compare within one β "
-               f"only. It took {steps[-1].seconds:,.1f} seconds.")
+               f"only. These iterations took {max(steps[-1].seconds, 0.01):,.2f} seconds.")
     held_out = [s for s in steps if s.held_out is not None]
     if held_out:
         best = max(held_out, key=lambda s: s.held_out)
