@@ -12,7 +12,8 @@ a fit of one rating in a hundred follows, which loads libraries and compiles (`w
 (`seconds`). All get the same threads; a library that has threads of its own gets a BLAS with one.
 
 Peers have 20 factors, as PCLF has 20 user clusters, and the iterations that are usual for them: 15 for alternating
-least squares, 20 for stochastic gradient descent. PCLF makes 50. Settings are the fastest their authors name.
+least squares, 20 for stochastic gradient descent. PCLF makes 50. Settings are the fast ones that their documentation or
+benchmarks name; penalties give a sensible error and are not tuned.
 
 `--lists` times top-10 lists for all users: `recommend` beside Surprise's documented way, which predicts all pairs
 that are not in training one by one. That is timed on some users and multiplied.
