@@ -63,7 +63,7 @@ def read_titles(path: Path) -> dict[Hashable, str]:
 
 def find_id(vocabulary: Any, text: str, what: str) -> Hashable:
     """The id that somebody typed: as it stands, or as the number it reads as."""
-    for candidate in _readings(text):
+    for candidate in readings(text):
         if candidate in vocabulary:
             return candidate
     raise UnknownNameError(did_you_mean(text, [str(i) for i in vocabulary.ids], what))
@@ -71,7 +71,7 @@ def find_id(vocabulary: Any, text: str, what: str) -> Hashable:
 
 def find_item(domain: "Domain", text: str) -> Hashable:
     """An item by id or title; part of a title will do where it is part of only one."""
-    for candidate in _readings(text):
+    for candidate in readings(text):
         if candidate in domain.items:
             return candidate
     titles = [domain.title(c) for c in range(domain.n_items)]
@@ -122,7 +122,8 @@ def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def _readings(text: str) -> list[Hashable]:
+def readings(text: str) -> list[Hashable]:
+    """What a typed word may mean: itself, or the number it reads as."""
     out: list[Hashable] = [text]
     for kind in (int, float):
         try:

@@ -76,10 +76,8 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         titles: Titles = [], shared_users: SharedUsers = False, shared_items: SharedItems = False,  # noqa: B006
         duplicates: Duplicates = "error", config: Config = None, as_json: AsJson = False) -> None:
     """Learn a model from one file of ratings a domain, and save it."""
-    data = arguments.read_ratings(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
-                                  titles=titles, shared_users=shared_users, shared_items=shared_items,
-                                  duplicates=duplicates)
-    _note(_preview(data))
+    data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
+                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates)
     fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
                      n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
                      n_item_clusters=specific_clusters if model.upper() in ("FMM", "RMGM") else None,
@@ -172,10 +170,8 @@ def evaluate(files: Files,
     """Measure models on held-out ratings of your data, with paired tests."""
     from pclf.cli import reports
 
-    data = arguments.read_ratings(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
-                                  titles=[], shared_users=shared_users, shared_items=shared_items,
-                                  duplicates=duplicates)
-    _note(_preview(data))
+    data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
+                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates)
     rows, text = reports.evaluate(data, protocol, models.split(","), repeats, seed)
     return _json(rows) if as_json else print(text)
 
@@ -192,10 +188,8 @@ def audit(files: Files,
     from pclf.engines.cpu import cores
     from pclf.evaluate.audit import audit as run_audit
 
-    data = arguments.read_ratings(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
-                                  titles=[], shared_users=shared_users, shared_items=shared_items,
-                                  duplicates=duplicates)
-    _note(_preview(data))
+    data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
+                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates)
     found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
     return _json(found.to_dict()) if as_json else print(found)
 
@@ -293,10 +287,17 @@ def _find_user(fitted: Any, domain: str, text: str, user_domain: str | None = No
     homes = [user_domain] if user_domain else [domain, *(n for n in fitted.data_.domains if n != domain)]
     for name in homes:
         known = fitted._domain(name).users
-        for candidate in arguments._readings(text):
+        for candidate in arguments.readings(text):
             if candidate in known:
                 return candidate
     return arguments.find_id(fitted._domain(homes[0]).users, text, f"user in {homes[0]!r}")
+
+
+def _read(files: list[str], *, titles: list[str] | None = None, **options: Any) -> Any:
+    """The ratings that were asked for; what was understood goes to stderr."""
+    data = arguments.read_ratings(files, titles=titles or [], **options)
+    _note(_preview(data))
+    return data
 
 
 def _preview(data: Any) -> str:

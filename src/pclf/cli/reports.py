@@ -45,9 +45,10 @@ def splits(data: Any, protocol: str, repeats: int, seed: int) -> Iterable[Any]:
 
 def doctor() -> dict[str, str]:
     from pclf import __version__, datasets
+    from pclf.engines.cpu import cores
 
     rows = {"pclf": __version__, "python": platform.python_version(), "system": platform.platform(),
-            "threads": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())}
+            "threads": str(cores())}
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         rows["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
     for package in ("numpy", "scipy", "numba", "pyarrow", "narwhals", "scikit-learn", "torch", "triton"):

@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pclf.engines.cpu import cores
 from pclf.errors import DataError, UnknownNameError, did_you_mean
 from pclf.evaluate import protocol, tables
 from pclf.evaluate.compare import fit_timed, mean_sd, run_all, score
@@ -189,7 +190,7 @@ def reproduce(pairs: Sequence[str] = tuple(PAIRS), givens: Sequence[int] = GIVEN
             store.add({"key": job[0], **found})
             advance(1, str(job[1]))
 
-        run_all(run_cell, jobs, min(n_jobs or _cores(), max(1, len(jobs))), finished)
+        run_all(run_cell, jobs, min(n_jobs or cores(), max(1, len(jobs))), finished)
     made = Reproduction(tuple(_results(plan, code, store.found)))
     if folder:
         made.write(folder)
@@ -308,6 +309,3 @@ def _code() -> str:
             seal.update(path.read_bytes())
     return seal.hexdigest()
 
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -237,7 +237,7 @@ class Recommender(BaseEstimator):
         return domain, self.data_.domains[domain].users.code(user, f"user in {domain!r}")
 
     def _user_factors(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
-        """(users, D): rows of the domain's own factors. Models that can score strangers override this."""
+        """(users, D): rows of the domain's own factors, which strangers do not have."""
         known = self._domain(domain).users
         codes = known.encode(users)
         if (codes < 0).any():
@@ -264,6 +264,20 @@ class Recommender(BaseEstimator):
         take = np.arange(out[-1]) + np.repeat(starts - out[:-1], stops - starts)
         return out, items[take]
 
+    def _left_out(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32],
+                  exclude_seen: bool) -> tuple[Any, Any]:
+        """The items not to recommend to each of some users, as CSR: what they rated, or nothing."""
+        if exclude_seen:
+            return self._seen_by(domain, users, codes)
+        return np.zeros(len(codes) + 1, np.int64), np.empty(0, np.int32)
+
+    def _codes_in(self, domain: str, users: "list[Any] | None") -> NDArray[np.int32]:
+        """Codes of users in the domain, of all of its own where users is None; -1 for strangers and guests."""
+        known = self._domain(domain).users
+        if users is None:
+            return np.arange(len(known), dtype=np.int32)
+        return known.encode([user if _is_id(user) else None for user in users])
+
     def _top_n(self, domain: str, users: list[Any] | None, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
                user_domain: str | None) -> tuple[NDArray[np.int32], Floats]:
         """Best items by blocks of users (None: all of the domain), so that users x items never exists."""
@@ -275,18 +289,16 @@ class Recommender(BaseEstimator):
         codes, scores = [np.empty((0, n), np.int32)], [np.empty((0, n))]
 
         def best(start: int) -> tuple[NDArray[np.int32], Floats]:
-            if users is None:
-                block, known = None, np.arange(start, min(start + rows, total), dtype=np.int32)
+            block = None if users is None else users[start:start + rows]
+            if block is None:
+                known = np.arange(start, min(start + rows, total), dtype=np.int32)
                 score = self._scores(domain, known)
             else:
-                block = users[start:start + rows]
-                known = target.users.encode([u if _is_id(u) else None for u in block])
+                known = self._codes_in(domain, block)
                 score = self._scores_of(domain, block, user_domain)
             if not allowed.all():
                 score[:, ~allowed] = -np.inf
-            seen = self._seen_by(domain, block, known) if exclude_seen else (np.zeros(len(score) + 1, np.int64),
-                                                                             np.empty(0, np.int32))
-            found, value = top_n(score, *seen, n)
+            found, value = top_n(score, *self._left_out(domain, block, known, exclude_seen), n)
             return found, np.where(found >= 0, self._on_scale(domain, value), -np.inf)
 
         starts = range(0, total, rows)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pclf.models.base import Floats, Recommendation
+from pclf.models.weights import softmax
 
 if TYPE_CHECKING:
     from pclf.models.mixture import _Mixture
@@ -93,9 +94,8 @@ def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_doma
         parts.append(Part(model.layout_.views[i].name, (1 - own) * weight, float((joint * s).sum()),
                           (int(k), int(c)), float(joint[k, c]), float(s[k, c])))
     if own and users.personal is not None and items.personal is not None:
-        logits = model.personal_[domain].logits(users.personal, items.personal)[0]
-        probability = np.exp(logits - logits.max())
-        parts.append(Part("personal", own, float(probability @ values / probability.sum())))
+        probability = softmax(model.personal_[domain].logits(users.personal, items.personal))[0]
+        parts.append(Part("personal", own, float(probability @ values)))
     title = target.title(int(target.items.encode([item])[0])) if item in target.items else str(item)
     return Explanation(_in_words(model, domain, title, prediction, parts, strongest), prediction, distribution,
                        tuple(parts), strongest)

@@ -17,8 +17,8 @@ from pclf.models import personal, weights
 from pclf.models.base import as_ratings, cores
 from pclf.models.member import Member
 from pclf.models.personal import Personal
-from pclf.models.predictor import _Predictor, softmax
-from pclf.models.weights import Transfer
+from pclf.models.predictor import _Predictor
+from pclf.models.weights import Transfer, softmax
 from pclf.progress import progress
 
 RESTARTS = 4                  # of n_restarts="auto", at most

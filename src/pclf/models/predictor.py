@@ -23,7 +23,7 @@ from pclf.models import insight, weights
 from pclf.models.base import Floats, Recommendation, Recommender, as_list
 from pclf.models.member import Guest, Items, Member, NewItem, Users
 from pclf.models.personal import Personal
-from pclf.models.weights import Transfer
+from pclf.models.weights import Transfer, softmax
 
 PAIRS = 1 << 14               # pairs whose distributions are computed at a time
 
@@ -92,7 +92,7 @@ class _Predictor(Recommender):
         from pclf.engines.kernels import fold_in
 
         target = self._domain(domain)
-        users = np.array([target.users.code(user) for user in ratings], np.int32)
+        users = np.array([target.users.code(user, f"user in {domain!r}") for user in ratings], np.int32)
         levels = self._to_levels(domain, list(ratings.values()))
         rows = self._user_rows(domain)[users]
         out = []
@@ -229,17 +229,17 @@ class _Predictor(Recommender):
     def _decide(self, domain: str, rule: str, users: Users, items: Items) -> Floats:
         values = self.data_.level_values(domain)
         if self._device is not None and rule == "mean" and not self.personal_weights_.get(domain):
-            return self._on_scale(domain, self._mean_on_device(domain, users, items, values))
+            return self._on_scale(domain, self._mean_on_device(domain, users, items))
         probability = self._distribution(domain, users, items)
         if rule == "mean":
             return self._on_scale(domain, probability @ values)
         return values[(probability.cumsum(axis=1) < 0.5).sum(axis=1).clip(0, len(values) - 1)]
 
-    def _mean_on_device(self, domain: str, users: Users, items: Items, values: Floats) -> Floats:
+    def _mean_on_device(self, domain: str, users: Users, items: Items) -> Floats:
         """The mean of pairs by factors, on the GPU that the model was fitted on. (n,)"""
         from pclf.engines.gpu import score_pairs
 
-        factors = self._user_factors_by(domain, users, values[None, :].astype(np.float32))[0]
+        factors = self._user_factors_by(domain, users, self._values[domain][None, :])[0]
         own = np.concatenate([weight / len(self.members_) * member[i] for member in items.memberships
                               for i, weight in self.weights_[domain].items()], axis=1).astype(np.float32)
         each = np.arange(max(len(users), len(items)))
@@ -276,16 +276,11 @@ class _Predictor(Recommender):
             return super()._top_n(domain, users, n, exclude_seen, allowed, user_domain)
         from pclf.engines.gpu import score_top_n
 
-        codes = np.arange(self.data_.domains[domain].n_users, dtype=np.int32) if users is None else None
-        side = self._known_users(domain, codes) if codes is not None else self._users(domain, users, user_domain)
-        if codes is None:
-            known = self.data_.domains[domain].users
-            codes = known.encode([None if isinstance(user, Guest) else user for user in users or []])
-        seen = self._seen_by(domain, users, codes) if exclude_seen else (np.zeros(len(side) + 1, np.int64),
-                                                                         np.empty(0, np.int32))
-        values = self.data_.level_values(domain).astype(np.float32)
-        factors = self._user_factors_by(domain, side, values[None, :])[0]
-        found, score = score_top_n(factors, self._item_factors(domain).T, *seen, n, device=self._device)
+        codes = self._codes_in(domain, users)
+        side = self._known_users(domain, codes) if users is None else self._users(domain, users, user_domain)
+        factors = self._user_factors_by(domain, side, self._values[domain][None, :])[0]
+        left_out = self._left_out(domain, users, codes, exclude_seen)
+        found, score = score_top_n(factors, self._item_factors(domain).T, *left_out, n, device=self._device)
         return found.astype(np.int32), np.where(found >= 0, self._on_scale(domain, score), -np.inf)
 
     def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
@@ -333,6 +328,7 @@ class _Predictor(Recommender):
                if isinstance(user, Guest) else items[indptr[code]:indptr[code + 1] if code >= 0 else indptr[code]]
                for user, code in zip(users, codes.tolist(), strict=True)]
         return np.concatenate([[0], np.cumsum([len(o) for o in own])]), np.concatenate(own).astype(np.int32)
+
     # Files
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -363,11 +359,6 @@ class _Predictor(Recommender):
 
 def _group(groups: tuple[tuple[int, int], ...], row: int) -> int:
     return next((g for g, (start, stop) in enumerate(groups) if start <= row < stop), 0)
-
-
-def softmax(logits: Floats) -> Floats:
-    out = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return out / out.sum(axis=1, keepdims=True)
 
 
 def _same_length(a: Floats, b: Floats) -> tuple[Floats, Floats]:

@@ -46,6 +46,12 @@ def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 
     return data.select({name: ~mask for name, mask in masks.items()}), data.select(masks)
 
 
+def softmax(logits: Floats) -> Floats:
+    """Probabilities of levels. (n, R)"""
+    out = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return out / out.sum(axis=1, keepdims=True)
+
+
 def pool(personal: Floats, mixture: Floats, weight: Floats | float) -> Floats:
     """Two distributions over levels, (n, R) each, pooled on the log scale; weight 0 leaves the mixture as it is."""
     weight = np.broadcast_to(weight, len(mixture))[:, None]
