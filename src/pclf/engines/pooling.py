@@ -22,37 +22,40 @@ Q = tuple(map(np.float32, (2, 2 / 3, 2 / 5, 2 / 7, 2 / 9)))
 
 @compiled
 def pooled_means(
-    users: Array, items: Array, base: Array, tilt: Array,      # personal view: (n, 2 + F), (2 + F, V), (R,), (2, R)
+    users: Array, items: Array, base: Array, tilt: Array,      # personal view: (n, T + F), (T + F, V), (R,), (T, R)
     mixture: Array,                                            # (R, n, V), not read where all weights are 1
     weight: Array, floor: float, values: Array,                # (n,) of the personal view; least probability; (R,)
 ) -> Array:
     """The mean of P(r) ~ max(personal, floor) ** weight * max(mixture, floor) ** (1 - weight), all float32. (n, V)"""
-    n_levels, n_items = len(base), items.shape[1]
+    n_levels, n_tilts, n_items = len(base), len(tilt), items.shape[1]
     out = np.empty((len(users), n_items), np.float32)
     p = np.empty((n_levels, STRIP), np.float32)
-    offset, spread, top, total = np.empty((4, STRIP), np.float32)
+    shape, rating = np.empty((n_tilts, STRIP), np.float32), np.empty(STRIP, np.float32)
+    top, total = np.empty((2, STRIP), np.float32)
     for i in range(len(users)):
         w = weight[i]
         for start in range(0, n_items, STRIP):
             n = min(STRIP, n_items - start)
-            _add(users[i, 0], items[0, start:start + n], offset)
-            _add(users[i, 1], items[1, start:start + n], spread)
-            for f in range(2, len(items)):
-                _add_product(users[i, f], items[f, start:start + n], offset)
+            for f in range(n_tilts):
+                _add(users[i, f], items[f, start:start + n], shape[f])
+            for f in range(n_tilts, len(items)):
+                _add_product(users[i, f], items[f, start:start + n], shape[0])
             top[:] = -np.inf
             for r in range(n_levels):
                 row = p[r]
+                row[:] = base[r]
+                for f in range(n_tilts):
+                    _add_product(tilt[f, r], shape[f, :n], row)
                 for v in range(n):
-                    row[v] = base[r] + tilt[0, r] * offset[v] + tilt[1, r] * spread[v]
                     top[v] = max(top[v], row[v])
             total[:] = 0
             for r in range(n_levels):
                 row = p[r]
                 for v in range(n):
-                    row[v] = _exp(row[v] - top[v])
+                    row[v] = exp32(row[v] - top[v])
                     total[v] += row[v]
-            offset[:] = 0                                      # from here on, the sum of r P(r)
-            spread[:] = 0                                      # and of P(r)
+            rating[:] = 0                                      # the sum of r P(r)
+            top[:] = 0                                         # and, from here on, of P(r)
             for r in range(n_levels):
                 row = p[r]
                 for v in range(n):
@@ -60,10 +63,10 @@ def pooled_means(
                 if w < ONE:
                     _pool(row, mixture[r, i, start:start + n], w, floor)
                 for v in range(n):
-                    offset[v] += values[r] * row[v]
-                    spread[v] += row[v]
+                    rating[v] += values[r] * row[v]
+                    top[v] += row[v]
             for v in range(n):
-                out[i, start + v] = offset[v] / spread[v]
+                out[i, start + v] = rating[v] / top[v]
     return out
 
 
@@ -73,13 +76,13 @@ def _pool(own: Array, mixture: Array, w: float, floor: float) -> None:
     for v in range(len(mixture)):
         mixture[v] = max(mixture[v], floor)
     for v in range(len(mixture)):
-        mixture[v] = _log(mixture[v])
+        mixture[v] = log32(mixture[v])
     for v in range(len(mixture)):
-        own[v] = _log(own[v])
+        own[v] = log32(own[v])
     for v in range(len(mixture)):
         own[v] = w * own[v] + (ONE - w) * mixture[v]
     for v in range(len(mixture)):
-        own[v] = _exp(own[v])
+        own[v] = exp32(own[v])
 
 
 @compiled
@@ -95,7 +98,7 @@ def _add_product(x: float, y: Array, out: Array) -> None:
 
 
 @compiled
-def _exp(x: Any) -> Any:
+def exp32(x: Any) -> Any:
     """exp(x) for x from -87 to 0; less counts as -87. 2 ** fraction is a polynomial."""
     y = max(x, LEAST) * LOG2_E
     whole = np.floor(y)
@@ -104,7 +107,7 @@ def _exp(x: Any) -> Any:
 
 
 @compiled
-def _log(x: Any) -> Any:
+def log32(x: Any) -> Any:
     """log(x) for positive x = m 2 ** e, m from 0.7 to 1.4: log(m) by its series in (m - 1) / (m + 1)."""
     e = _exponent(x)
     m = _scaled(x, -e)

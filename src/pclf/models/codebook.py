@@ -20,6 +20,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from pclf.data.ratings import Domain
 from pclf.models.base import Floats
+from pclf.models.choice import leading
 
 Labels = NDArray[np.intp]
 
@@ -87,10 +88,7 @@ def cell_means(members: Floats, sums: Floats, sizes: Floats) -> Floats:
 def spectral_start(x: LinearOperator, n_row_clusters: int, n_column_clusters: int,
                    rng: np.random.Generator) -> tuple[Labels, Labels]:
     """k-means of rows and of columns in the space of the leading singular vectors, where noise is less."""
-    right = rng.normal(size=(x.shape[1], min(n_row_clusters, n_column_clusters)))
-    for _ in range(4):   # subspace iteration
-        left = np.linalg.qr(x @ right)[0]
-        right = np.linalg.qr(x.H @ left)[0]
+    left, right = leading(x, min(n_row_clusters, n_column_clusters), 4, rng)
     return k_means(x @ right, n_row_clusters, rng), k_means(x.H @ left, n_column_clusters, rng)
 
 

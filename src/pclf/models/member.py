@@ -56,7 +56,7 @@ class Guest:
 
     ratings: Mapping[str, Mapping[Hashable, float]]
     memberships: tuple[Floats, ...] = field(repr=False)              # (K,) a member
-    personal: Mapping[str, Floats] = field(repr=False)               # (2 + F,) a domain with ratings
+    personal: Mapping[str, Floats] = field(repr=False)               # (D,) a domain that knows them
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,15 +65,15 @@ class NewItem:
 
     domain: str
     memberships: tuple[dict[int, Floats], ...] = field(repr=False)   # view -> (C,), a member
-    personal: Floats | None = field(repr=False)                      # (2 + F,)
+    personal: Floats | None = field(repr=False)                      # (D,)
 
 
 @dataclass(frozen=True)
 class Users:
-    """Some users, as a domain sees them. `known`: those with ratings there, of whom the personal view knows."""
+    """Some users, as a domain sees them. `known`: those of whom the personal view knows."""
 
     memberships: list[Floats]               # (n, K) a member
-    personal: Floats | None                 # (n, 2 + F)
+    personal: Floats | None                 # (n, D)
     known: NDArray[np.bool_]                # (n,)
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class Items:
     """Some items of a domain."""
 
     memberships: list[dict[int, Floats]]    # view -> (n, C), a member
-    personal: Floats | None                 # (n, 2 + F)
+    personal: Floats | None                 # (n, D)
 
     def __len__(self) -> int:
         return len(next(iter(self.memberships[0].values())))

@@ -24,14 +24,12 @@ from pclf.progress import progress
 RESTARTS = 4                  # of n_restarts="auto", at most
 RESTARTED = 400_000           # restarts times ratings, at most: the more ratings, the less restarts add
 PERSONAL_UP_TO = 50_000_000   # ratings above which personal_weight="auto" leaves the personal view out
-FACTORS, MANY_FACTORS = 4, 12   # of personal_factors="auto"
-MANY_FACTORS_FROM = 300_000   # ratings of a domain
 
 # The published models: plain annealed EM. It climbs slowly at first, so no tolerance may stop it there, and without
 # priors it over-fits in the end: 40 iterations were best for held-out training users.
 PLAIN: dict[str, Any] = {
     "user_prior": 0.0, "item_prior": 0.0, "table_prior": 0.0, "personal_weight": 0.0, "start": "posteriors",
-    "max_iter": 40, "tol": 0.0, "n_restarts": 1,
+    "betas": (0.8, 0.9, 0.95), "max_iter": 40, "tol": 0.0, "n_restarts": 1,
 }
 
 
@@ -40,7 +38,7 @@ class _Mixture(_Predictor):
 
     user_prior, item_prior, table_prior: pseudo-ratings of the priors; 0 is plain maximum likelihood.
     personal_weight: of the personal view in a prediction, 0 (none) to 1; "auto" learns it; or a dict of domains.
-    personal_factors: of the personal view; "auto" is 4 for a domain of up to 300,000 ratings, 12 above.
+    personal_factors: of the personal view; those that ratings do not support shrink to nothing.
     start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
     max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
     iteration that was best for the rest. n_restarts: fits, "auto" for as many as pay. combine: "average" their
@@ -102,13 +100,11 @@ class _Mixture(_Predictor):
         return Transfer(weight, gain, f"{type(self).__name__} has no choice between common and specific clusters.")
 
     def _check_settings(self, ratings: Ratings) -> None:
-        for name in ("n_user_clusters", "max_iter", "steps_per_beta"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}.")
-        for name, low in (("n_restarts", 1), ("personal_factors", 0)):
-            value = getattr(self, name)
-            if value != "auto" and (isinstance(value, str) or value < low):
-                raise ValueError(f"{name} must be 'auto' or at least {low}; got {value!r}.")
+        for name, low in (("n_user_clusters", 1), ("max_iter", 1), ("steps_per_beta", 1), ("personal_factors", 0)):
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be at least {low}; got {getattr(self, name)}.")
+        if self.n_restarts != "auto" and (isinstance(self.n_restarts, str) or self.n_restarts < 1):
+            raise ValueError(f"n_restarts must be 'auto' or at least 1; got {self.n_restarts!r}.")
         for view in self._layout(ratings).views:
             if view.n_clusters < 1:
                 raise ValueError(f"the number of item clusters must be at least 1; got {view.n_clusters} "
@@ -165,25 +161,22 @@ class _Mixture(_Predictor):
         return judge
 
     def _fit_personal(self, ratings: Ratings, rng: np.random.Generator, n_threads: int,
-                      starts: Mapping[str, Personal] = MappingProxyType({})) -> dict[str, Personal]:
-        """Personal views, the largest domain first: the priors of the smaller ones draw on those before.
+                      before: Mapping[str, Personal] = MappingProxyType({})) -> dict[str, Personal]:
+        """Personal views, the largest domain first: where people are the same, it informs the smaller ones.
 
-        starts: those of a part of the ratings, from which to go on.
+        before: the views of the trial, which tell the largest too how its users rate elsewhere.
         """
+        apart = self._layout(ratings).separate_users
+        wanted = [name for name, d in ratings.domains.items() if len(d) and self._personal_weight(ratings, name) != 0]
         out: dict[str, Personal] = {}
-        by_size = sorted(ratings.domains.values(), key=len, reverse=True)
-        for domain in by_size:
-            if self._personal_weight(ratings, domain.name) == 0 or not len(domain):
-                continue
-            others = () if self._layout(ratings).separate_users else tuple(out.values())
-            factors = self.personal_factors
-            if factors == "auto":
-                factors = MANY_FACTORS if len(domain) >= MANY_FACTORS_FROM else FACTORS
-            out[domain.name] = personal.fit(domain, ratings.levels(domain.name), ratings.n_levels, int(factors),
-                                            rng.spawn(1)[0], n_threads=n_threads, others=others,
-                                            start=starts.get(domain.name),
-                                            n_sweeps=personal.MORE_SWEEPS if starts else personal.SWEEPS)
-        return out
+        seed = rng.integers(2**63)               # one for all, so that a domain's view does not depend on the others
+        for name in sorted(wanted, key=lambda name: -len(ratings[name])):
+            elsewhere = None
+            if ratings.shared_users and not apart:
+                elsewhere = personal.rows_elsewhere(ratings, name, wanted, {**before, **out}, self.personal_factors)
+            out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels, self.personal_factors,
+                                     np.random.default_rng(seed), n_threads=n_threads, elsewhere=elsewhere)
+        return {name: out[name] for name in wanted}
 
     def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:
         """A fitted copy, so that this one changes all at once or not at all."""
@@ -226,7 +219,7 @@ class _OneView(_Mixture):
 
     def __init__(self, n_user_clusters: int = 20, n_item_clusters: int = 20, *, user_prior: float = 1.0,
                  item_prior: float = 1.0, table_prior: float = 1.0,
-                 personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int | str = "auto",
+                 personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int = 12,
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
                  max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
                  n_restarts: int | str = "auto", combine: str = "average") -> None:

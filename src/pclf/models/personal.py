@@ -1,176 +1,255 @@
 """The personal view: what a few clusters cannot express about one user and one item.
 
-An adjacent-category ordinal model of each domain. User u and item v each have an offset o (rates high, is rated
-high), a spread s (uses the ends of the scale, divides opinions) and a few factors f:
+An ordinal model of each domain. User u and item v each have a *shape* x, how they move the distribution of ratings,
+and a few factors f:
 
-    log P(r | u, v) = base(r) + a(r) (o_u + o_v + <f_u, f_v>) + b(r) (s_u + s_v) + constant
+    log P(r | u, v) = base(r) + a_1(r) <f_u, f_v> + sum over i of a_i(r) (x_ui + x_vi) + constant
 
-with a(r) linear and b(r) quadratic in the level. Users and items are Gaussian around a mean with a full covariance,
-both found by empirical Bayes (mean-field inference), so a user with five ratings is shrunk as much as five ratings
-deserve and nothing is left to tune. The mean of an item depends on how often it is rated: what is rated by many
-is often better.
+with a_1 linear in the level, a_2 quadratic and so on: x_1 is an offset (rates high, is rated high), x_2 a spread (uses
+the ends of the scale, divides opinions), and two more say the rest about a scale of five levels.
 
-Offsets after Koren, "Factorization Meets the Neighborhood", KDD 2008; ordinal levels after Koren & Sill, "OrdRec",
-RecSys 2011; variational inference of factors after Lim & Teh, KDD Cup 2007.
+Rows (x, f) of items are Gaussian around a mean with a full covariance; those of users follow a Student distribution,
+since a few are far from all others. Means and covariances are found by empirical Bayes (mean-field inference), so
+somebody with five ratings is shrunk as much as five ratings deserve and nothing is left to tune. The mean depends on
+what is known besides ratings: of a user, what they chose to rate and how they rate in other domains; of an item,
+who chose it and how many did.
+
+Offsets after Koren, "Factorization Meets the Neighborhood", KDD 2008, as is the use of choices (SVD++); ordinal levels
+after Koren & Sill, "OrdRec", RecSys 2011; variational inference of factors after Lim & Teh, KDD Cup 2007; factors
+around a regression after Agarwal & Chen, "Regression-based Latent Factor Models", KDD 2009.
 """
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from pclf.data.ratings import Domain
+from pclf.data.ratings import Domain, Ratings
 from pclf.models.base import Floats
+from pclf.models.choice import Choice, learn_choices
 
+SHAPE = 4            # numbers of a shape, at most
 CHUNKS = 16          # fixed, so that the bits do not depend on the number of threads
 NEWTON = 10          # steps that place a newcomer
-SWEEPS = 20          # from random factors
-MORE_SWEEPS = 8      # after ratings are added
+SWEEPS = 16          # over users and items; more fit the ratings better and predict worse
 SMALL = 20_000       # ratings below which threads cost more than they give
-OTHERS = 50.0        # rows that the covariance of the other domains counts for
+RIDGE = 100.0        # rows that speak against each weight of a regression
+HABIT = 0.3          # of a person's shape elsewhere is expected here, before ratings say how much it is
+FREEDOM = 4.0        # degrees of freedom of the users' distribution
+GAUSSIAN = 0.0       # of the items': none
 
 
 @dataclass(frozen=True)
 class Personal:
-    """Rows are (offset, spread, factors...). A row without ratings is at its prior mean."""
+    """Rows are (shape..., factors...). A row without ratings is at its prior mean."""
 
-    users: Floats             # (U, 2 + F)
-    items: Floats             # (V, 2 + F)
+    users: Floats             # (U, D)
+    items: Floats             # (V, D)
     base: Floats              # (R,)
-    item_var: Floats          # (V, F (F + 1) / 2) lower triangles of the factors' covariances
-    user_prior: Floats        # (2 + F, 2 + F) covariance
-    item_prior: Floats        # (2 + F, 2 + F)
-    user_mean: Floats         # (2 + F,)
+    item_square: Floats       # (V, F (F + 1) / 2) lower triangles of E[f f']
+    user_prior: Floats        # (D, D) covariance
+    item_prior: Floats        # (D, D)
+    user_weights: Floats      # (1 + Q + elsewhere, D) regression of users on 1, their choice, their rows elsewhere
+    item_weights: Floats      # (3 + Q, D) of items on 1, log count, its square, who chose them
+    count: Floats             # (2,) mean and spread of the log counts of items
+    chosen: Choice            # items as users choose them
+    choosers: Choice          # users as items are chosen by them
     rated: NDArray[np.bool_]  # (U,) users with ratings here
+    known: NDArray[np.bool_]  # (U,) and those with ratings elsewhere
+
+    @property
+    def blank(self) -> Floats:
+        """The row of a user of whom nothing is known. (D,)"""
+        return self.user_weights[0]
 
     def logits(self, users: Floats, items: Floats) -> Floats:
         """log P(r | u, v) up to a constant, for pairs of rows. (n, R)"""
-        return self._logits(users[:, 0] + items[:, 0] + np.einsum("nf,nf->n", users[:, 2:], items[:, 2:]),
-                            users[:, 1] + items[:, 1])
+        tilt = tilts(len(self.base))
+        shape = users[:, :len(tilt)] + items[:, :len(tilt)]
+        shape[:, 0] += np.einsum("nf,nf->n", users[:, len(tilt):], items[:, len(tilt):])
+        return self.base + shape @ tilt
 
     def pooled_means(self, users: Floats, mixture: Floats, weight: Floats, floor: np.float32, values: Floats) -> Floats:
         """The mean rating of every item of the domain, pooled with a mixture (R, n, V), which is used up. (n, V)"""
         from pclf.engines.pooling import pooled_means
 
-        own = (users, self.items.T, self.base, _tilt(len(self.base)))
+        own = (users, self.items.T, self.base, tilts(len(self.base)))
         return pooled_means(*(np.ascontiguousarray(x, np.float32) for x in own), mixture, weight, floor, values)
 
-    def place(self, items: NDArray[np.int32], levels: NDArray[np.uint8]) -> Floats:
-        """The row of a new user from a few ratings. (2 + F,)"""
-        return _place(levels, self.user_mean, self.user_prior, self.items[items], self.item_var[items], self.base)
+    def place(self, items: NDArray[np.int32], levels: NDArray[np.uint8], elsewhere: Floats) -> Floats:
+        """The row of a new user from a few ratings, and from their rows in other domains. (D,)"""
+        about = np.concatenate([[1.0], self.chosen.of_one(items), elsewhere])
+        return _place(levels, about @ self.user_weights, self.user_prior, FREEDOM, self.items[items],
+                      self.item_square[items], self.base)
 
     def place_item(self, users: NDArray[np.int32], levels: NDArray[np.uint8]) -> Floats:
-        """The row of a new item from a few ratings; the users' rows count as certain. (2 + F,)"""
-        certain = np.zeros((len(users), self.item_var.shape[1]), np.float32)
-        return _place(levels, self.items.mean(axis=0), self.item_prior, self.users[users], certain, self.base)
+        """The row of a new item from a few ratings; the users' rows count as certain. (D,)"""
+        about = np.concatenate([_about_count(np.array([len(users)]), self.count)[0], self.choosers.of_one(users)])
+        rows = self.users[users]
+        return _place(levels, about @ self.item_weights, self.item_prior, GAUSSIAN, rows,
+                      _squares(rows[:, len(tilts(len(self.base))):]), self.base)
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        return {f"{prefix}.{f.name}": np.asarray(getattr(self, f.name)) for f in fields(self)}
+        out = {}
+        for name, value in vars(self).items():
+            parts = {f"{name}.{k}": v for k, v in vars(value).items()} if isinstance(value, Choice) else {name: value}
+            out |= {f"{prefix}.{key}": np.asarray(part) for key, part in parts.items()}
+        return out
 
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]]) -> "Personal":
-        return cls(**{f.name: arrays[f"{prefix}.{f.name}"] for f in fields(cls)})
+        def load(name: str) -> Any:
+            key = f"{prefix}.{name}"
+            if name in ("chosen", "choosers"):
+                return Choice(*(arrays[f"{key}.{f.name}"] for f in fields(Choice)))
+            return arrays[key]
 
-    def _logits(self, offset: Floats, spread: Floats) -> Floats:
-        tilt = _tilt(len(self.base))
-        return self.base + offset[:, None] * tilt[0] + spread[:, None] * tilt[1]
+        return cls(**{f.name: load(f.name) for f in fields(cls)})
 
 
 def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int, rng: np.random.Generator, *,
-        n_sweeps: int = SWEEPS, n_threads: int = 1, others: Sequence[Personal] = (),
-        start: Personal | None = None) -> Personal:
+        n_threads: int = 1, elsewhere: Floats | None = None) -> Personal:
     """Learn the personal view of a domain.
 
-    others: views of other domains, whose priors inform this one's. start: the view of a part of these ratings.
+    elsewhere: rows of the users in other domains, 0 where they have none.
     """
     from pclf.engines.ordinal import newton
 
-    size, tilt = 2 + n_factors, _tilt(n_levels)
+    tilt = tilts(n_levels)
+    shape, size = len(tilt), len(tilt) + n_factors
     by_user = _grouped(domain.user, domain.item, levels, domain.n_users)
     by_item = _grouped(domain.item, domain.user, levels, domain.n_items)
     n_users, n_items = np.diff(by_user[0]), np.diff(by_item[0])
-    count = np.log1p(n_items)
-    count = (count - count.mean()) / max(count.std(), 1e-9)
-    about_items = np.stack([np.ones_like(count), count, count**2], axis=1)           # (V, 3)
-    about_users = np.ones((domain.n_users, 1))
+    ones = np.ones(len(levels), np.float32)
+    rated = (csr_array((ones, by_user[1], by_user[0]), shape=(domain.n_users, domain.n_items)),
+             csr_array((ones, by_item[1], by_item[0]), shape=(domain.n_items, domain.n_users)))
+    chosen, choosers = learn_choices(*rated, rng)
+    log_count = np.log(n_items[n_items > 0])
+    count = np.array([log_count.mean(), max(log_count.std(), 1e-9)])
+    if elsewhere is None:
+        elsewhere = np.empty((domain.n_users, 0))
+    about_users = np.concatenate([np.ones((domain.n_users, 1)), chosen.of_all(rated[0]), elsewhere], axis=1)
+    about_items = np.concatenate([_about_count(n_items, count), choosers.of_all(rated[1])], axis=1)
 
     users, items = np.zeros((domain.n_users, size)), np.zeros((domain.n_items, size))
-    user_mean, item_mean = np.zeros_like(users), np.zeros_like(items)
-    user_var, item_var = (np.zeros((len(rows), n_factors * (n_factors + 1) // 2), np.float32)
-                          for rows in (users, items))
-    if start is None:
-        items[:, 2:] = rng.normal(0, 0.3, (domain.n_items, n_factors))
-        user_prior, item_prior = 0.2 * np.eye(size), np.diag([0.2, 0.1, *[0.2] * n_factors])
-        level_counts = np.bincount(levels, minlength=n_levels) + 1.0
-        base = np.log(level_counts / level_counts.sum())
-    else:
-        users[:], items[:], item_var[:], base = start.users, start.items, start.item_var, start.base
-        user_prior, item_prior = start.user_prior, start.item_prior
-        user_mean[:], item_mean[:] = start.user_mean, items
+    items[:, shape:] = rng.normal(0, 0.3, (domain.n_items, n_factors))
+    user_square, item_square = _squares(users[:, shape:]), _squares(items[:, shape:])
+    user_trust, item_trust = np.ones(domain.n_users), np.ones(domain.n_items)
+    user_prior, item_prior = 0.2 * np.eye(size), np.diag([0.2, *[0.1] * (shape - 1), *[0.2] * n_factors])
+    user_guess, item_guess = np.zeros((about_users.shape[1], size)), np.zeros((about_items.shape[1], size))
+    for block in range(about_users.shape[1] - elsewhere.shape[1], about_users.shape[1], size):
+        user_guess[block:block + shape, :shape] = HABIT * np.eye(shape)
+    user_weights, item_weights = user_guess, item_guess
+    level_counts = np.bincount(levels, minlength=n_levels) + 1.0
+    base = np.log(level_counts / level_counts.sum())
 
     with ThreadPoolExecutor(n_threads) as pool:
-        def sweep(grouped: tuple[NDArray, NDArray, NDArray], *rows: Floats) -> list[Floats]:
+        def sweep(grouped: tuple[NDArray, NDArray, NDArray], *given: Any) -> list[Floats]:
             """A Newton step of every row of one side; what it returns, summed over chunks in order."""
             bounds = np.searchsorted(grouped[0], np.linspace(0, len(levels), CHUNKS + 1))
             bounds[0], bounds[-1] = 0, len(grouped[0]) - 1
-            jobs = [(*grouped, *rows, base, tilt, int(a), int(b)) for a, b in pairwise(bounds)]
+            jobs = [(*grouped, *given, base, tilt, int(a), int(b)) for a, b in pairwise(bounds)]
             run = map if n_threads == 1 or len(levels) < SMALL else pool.map
             return [sum(part) for part in zip(*run(lambda job: newton(*job), jobs), strict=True)]
 
-        for iteration in range(n_sweeps):
-            *_, user_cov = sweep(by_user, users, user_var, items, item_var, np.linalg.inv(user_prior), user_mean)
-            gradient, hessian, item_cov = sweep(by_item, items, item_var, users, user_var,
-                                                np.linalg.inv(item_prior), item_mean)
-            if iteration >= 2 or start is not None:
-                user_prior, user_mean = _prior(users, user_cov, n_users > 0, about_users,
-                                               [(o.user_prior, o.rated.sum()) for o in others])
-                item_prior, item_mean = _prior(items, item_cov, n_items > 0, about_items,
-                                               [(o.item_prior, len(o.items)) for o in others])
+        for iteration in range(SWEEPS):
+            *_, user_cov = sweep(by_user, users, user_square, user_trust, items.astype(np.float32), item_square,
+                                 np.linalg.inv(user_prior), about_users @ user_weights, FREEDOM)
+            gradient, hessian, item_cov = sweep(
+                by_item, items, item_square, item_trust, users.astype(np.float32), user_square,
+                np.linalg.inv(item_prior), about_items @ item_weights, GAUSSIAN)
+            if iteration >= 2:
+                user_weights = _regression(users, about_users, n_users > 0, user_trust, user_guess)
+                user_weights[0, :shape] = 0               # `base` says how everybody rates
+                user_prior = _covariance(users - about_users @ user_weights, user_cov, n_users > 0, user_trust)
+                item_weights = _regression(items, about_items, n_items > 0, item_trust, item_guess)
+                item_prior = _covariance(items - about_items @ item_weights, item_cov, n_items > 0, item_trust)
             base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
             base -= base.mean()
-    users[n_users == 0], items[n_items == 0] = user_mean[n_users == 0], item_mean[n_items == 0]
-    return Personal(users.astype(np.float32), items.astype(np.float32), base, item_var, user_prior, item_prior,
-                    user_mean[0] if len(user_mean) else np.zeros(size), n_users > 0)
+    users[n_users == 0] = (about_users @ user_weights)[n_users == 0]
+    items[n_items == 0] = (about_items @ item_weights)[n_items == 0]
+    return Personal(users.astype(np.float32), items.astype(np.float32), base, item_square, user_prior, item_prior,
+                    user_weights, item_weights, count, chosen, choosers,
+                    n_users > 0, (n_users > 0) | elsewhere.any(axis=1))
 
 
-def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, others: Floats, others_var: Floats,
+def rows_elsewhere(ratings: Ratings, name: str, domains: Sequence[str], views: Mapping[str, Personal],
+                   n_factors: int) -> Floats:
+    """Rows of the users of a domain in the views of others, 0 where they did not rate. (U, (domains - 1) D)"""
+    people = dict(zip(ratings.domains, ratings.user_rows, strict=True))
+    size = len(tilts(ratings.n_levels)) + n_factors
+    blocks = [np.zeros((ratings[name].n_users, 0))]
+    for other in domains:
+        if other == name:
+            continue
+        by_person = np.zeros((ratings.n_users, size))
+        if other in views:
+            rated = views[other].rated
+            by_person[people[other][rated]] = views[other].users[rated]
+        blocks.append(by_person[people[name]])
+    return np.concatenate(blocks, axis=1)
+
+
+@cache
+def tilts(n_levels: int) -> Floats:
+    """a_i(r): orthogonal polynomials of degree 1 to 4 in the level, of sum 0; the first by steps of 1. (T, R)"""
+    x = np.arange(n_levels) - (n_levels - 1) / 2
+    degree = max(1, min(SHAPE, n_levels - 1))
+    basis = np.linalg.qr(np.vander(x, degree + 1, increasing=True))[0].T[1:] if n_levels > 1 else np.zeros((1, 1))
+    basis = basis * np.sign(basis[:, -1:]) / np.maximum(np.abs(basis).max(axis=1, keepdims=True), 1e-12)
+    basis[0] = x
+    return basis
+
+
+def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, freedom: float, others: Floats, squares: Floats,
            base: Floats) -> Floats:
     """Newton's method for one row, given the rows that it met."""
     from pclf.engines.ordinal import newton
 
     row = mean[None, :].astype(np.float64)
-    centre, var = row.copy(), np.zeros((1, others_var.shape[1]), np.float32)
+    centre, square, trust = row.copy(), np.zeros((1, squares.shape[1]), np.float32), np.ones(1)
     indptr, each = np.array([0, len(levels)]), np.arange(len(levels), dtype=np.int32)
-    precision, theirs = np.linalg.inv(prior), others.astype(np.float64)
+    precision, theirs, tilt = np.linalg.inv(prior), others.astype(np.float32), tilts(len(base))
     for _ in range(NEWTON):
-        newton(indptr, each, levels, row, var, theirs, others_var, precision, centre, base, _tilt(len(base)), 0, 1)
+        newton(indptr, each, levels, row, square, trust, theirs, squares, precision, centre, freedom, base, tilt, 0, 1)
     return row[0]
 
 
-def _prior(rows: Floats, cov: Floats, seen: NDArray[np.bool_], about: Floats,
-           others: Sequence[tuple[Floats, float]]) -> tuple[Floats, Floats]:
-    """Empirical Bayes: the covariance of the rows around their regression on `about`, and that regression."""
+def _about_count(n: NDArray[np.int64], count: Floats) -> Floats:
+    """What the number of its ratings says about an item: 1, the log, its square. None is as much as one. (V, 3)"""
+    log_count = (np.log(np.maximum(n, 1)) - count[0]) / count[1]
+    return np.stack([np.ones_like(log_count), log_count, log_count**2], axis=1)
+
+
+def _regression(rows: Floats, about: Floats, seen: NDArray[np.bool_], trust: Floats, guess: Floats) -> Floats:
+    """Weights of the columns of `about`: of the first, which is 1, by least squares, of the others near a guess."""
     x, y = about[seen], rows[seen]
-    weights = np.linalg.solve(x.T @ x + 1e-3 * np.eye(x.shape[1]), x.T @ y)
-    if about.shape[1] == 1:
-        weights[0, :2] = 0                     # `base` says how everybody rates
-    mean = about @ weights
-    centred = y - mean[seen]
-    n = max(1, len(y))
-    covariance = (centred.T @ centred + cov) / n
-    if others:
-        # Offsets and spreads mean the same in every domain, factors do not.
-        total = sum(count for _, count in others)
-        elsewhere = sum(count / total * prior[:2, :2] for prior, count in others)
-        covariance[:2, :2] = (n * covariance[:2, :2] + OTHERS * elsewhere) / (n + OTHERS)
+    weighted = trust[seen, None] * x
+    penalty = RIDGE * (x**2).mean(axis=0) + 1e-9 if len(x) else np.ones(x.shape[1])
+    penalty[0] = 1e-3
+    return guess + np.linalg.solve(x.T @ weighted + np.diag(penalty), weighted.T @ (y - x @ guess))
+
+
+def _covariance(gaps: Floats, cov: Floats, seen: NDArray[np.bool_], trust: Floats) -> Floats:
+    """Empirical Bayes: the covariance of the rows around their means."""
+    gaps, n = gaps[seen], max(1, int(seen.sum()))
+    covariance = (gaps.T @ (trust[seen, None] * gaps) + cov) / n
     smallest = np.linalg.eigvalsh(covariance)[0]
     if smallest < 1e-6:
         covariance = covariance + (1e-6 - smallest) * np.eye(len(covariance))
-    return covariance, mean
+    return covariance
+
+
+def _squares(factors: Floats) -> Floats:
+    """Lower triangles of f f'. (n, F (F + 1) / 2)"""
+    i, j = np.tril_indices(factors.shape[1])
+    return (factors[:, i] * factors[:, j]).astype(np.float32)
 
 
 def _grouped(row: NDArray[np.int32], other: NDArray[np.int32], level: NDArray[np.uint8],
@@ -178,10 +257,3 @@ def _grouped(row: NDArray[np.int32], other: NDArray[np.int32], level: NDArray[np
     order = np.argsort(row, kind="stable")
     indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n_rows))])
     return indptr, other[order], level[order]
-
-
-def _tilt(n_levels: int) -> Floats:
-    """a(r), linear in the level, and b(r), quadratic: both sum to 0, b at most 1. (2, R)"""
-    linear = np.arange(n_levels) - (n_levels - 1) / 2
-    square = linear**2 - (linear**2).mean()
-    return np.stack([linear, square / max(np.abs(square).max(), 1e-12)])

@@ -83,9 +83,17 @@ class _Predictor(Recommender):
                     counts.append(np.full(len(codes), self.layout_.views[i].weight))
             share = member.user_shares[group].astype(np.float64)
             out.append(fold_in(np.concatenate(rows), np.concatenate(counts), share, self.user_prior * share))
-        placed = {name: self.personal_[name].place(codes, levels)
-                  for name, (codes, levels) in rated.items() if name in self.personal_ and len(codes)}
-        return Guest(ratings, tuple(out), placed)
+        return Guest(ratings, tuple(out), self._place(rated))
+
+    def _place(self, rated: Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]]) -> dict[str, Floats]:
+        """The rows of a new user in the personal views: where they rated, and where people are the same, elsewhere."""
+        rows = {name: self.personal_[name].place(codes, levels, self._beside(name, {}))
+                for name, (codes, levels) in rated.items() if name in self.personal_ and len(codes)}
+        if not self._people_are_shared or not rows:
+            return rows
+        nothing = np.empty(0, np.int32), np.empty(0, np.uint8)
+        return {name: view.place(*rated.get(name, nothing), self._beside(name, rows))
+                for name, view in self.personal_.items() if set(rows) - {name} or name in rows}
 
     def fold_in_item(self, domain: str, ratings: Mapping[Hashable, float]) -> NewItem:
         """A new item of a domain, from the ratings its users gave it: {user: rating}."""
@@ -175,7 +183,7 @@ class _Predictor(Recommender):
         rows = self._user_rows(domain)[codes]
         view = self.personal_.get(domain)
         return Users([member.users[rows] for member in self.members_], view and view.users[codes],
-                     view.rated[codes] if view else np.zeros(len(rows), bool))
+                     view.known[codes] if view else np.zeros(len(rows), bool))
 
     def _known_items(self, domain: str, codes: NDArray[np.int32]) -> Items:
         view = self.personal_.get(domain)
@@ -190,7 +198,7 @@ class _Predictor(Recommender):
             if (codes >= 0).all():
                 return self._known_users(domain, codes)
         each = [self._one_user(domain, user, user_domain) for user in wanted]
-        blank = self.personal_[domain].user_mean if domain in self.personal_ else None
+        blank = self.personal_[domain].blank if domain in self.personal_ else None
         return Users(
             [np.stack([own[m] for own, _ in each]) for m in range(len(self.members_))],
             None if blank is None else np.stack([blank if row is None else row for _, row in each]),
@@ -210,7 +218,30 @@ class _Predictor(Recommender):
         if self.layout_.separate_users:
             # User clusters of different domains have nothing in common: all we know is the population.
             return tuple(member.user_shares[self._user_group(domain)] for member in self.members_), None
-        return tuple(member.users[self._user_rows(home)[code]] for member in self.members_), None
+        return tuple(member.users[self._user_rows(home)[code]] for member in self.members_), self._visitor(domain, user)
+
+    @property
+    def _people_are_shared(self) -> bool:
+        return self.data_.shared_users and not self.layout_.separate_users
+
+    def _visitor(self, domain: str, user: Hashable) -> Floats | None:
+        """The row in the domain's personal view of a person who rated in others alone."""
+        if not self._people_are_shared or domain not in self.personal_:
+            return None
+        rows = {}
+        for name, view in self.personal_.items():
+            code = int(self.data_[name].users.encode([user])[0])
+            if code >= 0 and view.rated[code]:
+                rows[name] = view.users[code]
+        nothing = np.empty(0, np.int32), np.empty(0, np.uint8)
+        return self.personal_[domain].place(*nothing, self._beside(domain, rows)) if rows else None
+
+    def _beside(self, domain: str, rows: Mapping[str, Floats]) -> Floats:
+        """One person's rows in the other domains, 0 where there is none, as the domain's personal view reads them."""
+        if not self._people_are_shared:
+            return np.empty(0)
+        blank = np.zeros(len(self.personal_[domain].blank))
+        return np.concatenate([np.empty(0), *(rows.get(name, blank) for name in self.personal_ if name != domain)])
 
     def _items(self, domain: str, items: Any) -> Items:
         if isinstance(items, NewItem):

@@ -5,10 +5,12 @@ average on the log scale, with weight w:
 
     P(r | u, v)  is proportional to  personal ** w  *  (W common + (1 - W) specific) ** (1 - w)
 
-Both weights of a domain are the best on a grid, by the log score of held-out ratings, each user counting the same.
+Both weights of a domain are the best on a grid, by the log score of held-out ratings, each user counting the same. The
+best of many is best by chance as well: a view has to gain twice the standard error of its gain to be heard at all.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ COMMON = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0)
 PERSONAL = tuple(np.round(np.arange(1.0, 0.19, -0.05), 2).tolist())
 FLOOR = 1e-4         # of a probability that is pooled
 MOST = 40_000        # held-out ratings a domain that are looked at
+SURE = 2.0           # standard errors that a gain must have
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,25 @@ def pool(personal: Floats, mixture: Floats, weight: Floats | float) -> Floats:
 def learn(user: NDArray[np.int32], level: NDArray[np.uint8], common: Floats | None, specific: Floats,
           personal: Floats | None, common_weights: tuple[float, ...], personal_weights: tuple[float, ...],
           ) -> tuple[float, float, float]:
-    """The best common and personal weights, and the gain over the best without the common view."""
-    balance = 1.0 / np.bincount(user)[user]
-    balance /= balance.sum()
-    best: dict[float, tuple[float, float]] = {}
-    for w_common in common_weights:
+    """The common and personal weights, and the gain over no common view."""
+    def score(w_common: float, w: float) -> Floats:
+        """The mean log probability of the ratings of each user."""
         mixture = specific if common is None else w_common * common + (1 - w_common) * specific
-        for w in personal_weights if personal is not None else (0.0,):
-            probability = mixture if personal is None else pool(personal, mixture, w)
-            score = float(balance @ np.log(np.maximum(probability[np.arange(len(level)), level], 1e-9)))
-            if w_common not in best or score > best[w_common][0]:
-                best[w_common] = score, w
-    chosen = max(best, key=lambda w_common: (best[w_common][0], -w_common))
-    return chosen, best[chosen][1], best[chosen][0] - best.get(0.0, best[chosen])[0]
+        probability = mixture if personal is None else pool(personal, mixture, w)
+        logs = np.log(np.maximum(probability[np.arange(len(level)), level], 1e-9))
+        return (np.bincount(user, logs) / np.maximum(counts, 1))[counts > 0]
+
+    counts = np.bincount(user)
+    owns = personal_weights if personal is not None else (0.0,)
+    plain = _surely_best({w: score(min(common_weights), w) for w in owns})
+    scores = {(min(common_weights), plain): score(min(common_weights), plain)}
+    scores |= {(c, w): score(c, w) for c in sorted(common_weights)[1:] for w in owns}
+    chosen = _surely_best(scores)
+    return *chosen, float(scores[chosen].mean() - scores[min(common_weights), plain].mean())
+
+
+def _surely_best(scores: dict[Any, Floats]) -> Any:
+    """The key with the best mean, or the first one, if the best is not better than that by twice the standard error."""
+    first, best = next(iter(scores)), max(scores, key=lambda key: scores[key].mean())
+    gain = scores[best] - scores[first]
+    return best if gain.mean() > SURE * gain.std() / np.sqrt(len(gain)) else first
