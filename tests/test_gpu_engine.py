@@ -259,13 +259,15 @@ def test_scores_of_pairs_are_their_products(engine):
     np.testing.assert_allclose(got, (users[u] * items[v]).sum(1), rtol=1e-5)
 
 
-def test_a_model_fitted_on_the_gpu_predicts_and_recommends_there_as_on_the_cpu(engine, monkeypatch):
+@pytest.mark.parametrize("personal_weight", [0.0, 0.4, 1.0])
+def test_a_model_fitted_on_the_gpu_predicts_and_recommends_there_as_on_the_cpu(engine, monkeypatch, personal_weight):
     """A whole fit from the same start: predictions to 1e-4, the same lists."""
     rng = np.random.default_rng(0)
     pairs = {name: rng.choice(20 * 15, 150, replace=False) for name in ("a", "b")}
     data = pclf.Ratings.from_arrays({n: (p // 15, p % 15, rng.integers(1, 6, 150)) for n, p in pairs.items()},
                                     scale=(1, 5))
-    settings = {"n_user_clusters": 3, "n_common_clusters": 2, "n_specific_clusters": 2, "max_iter": 12}
+    settings = {"n_user_clusters": 3, "n_common_clusters": 2, "n_specific_clusters": 2, "max_iter": 12,
+                "personal_weight": personal_weight, "personal_factors": 2}
     cpu = pclf.PCLF.paper(**settings).fit(data, engine="cpu")
     monkeypatch.setattr(pclf.engines, "create", lambda *args, **options: engine)
     there = pclf.PCLF.paper(**settings).fit(data, engine="gpu")

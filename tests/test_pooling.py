@@ -6,7 +6,7 @@ from numba import njit
 
 from pclf.engines import pooling
 from pclf.models import weights
-from pclf.models.personal import _tilt
+from pclf.models.personal import tilts
 
 
 @njit
@@ -32,12 +32,14 @@ def test_log_is_right_to_float32():
 def test_pooled_means_are_the_means_of_pooled_distributions(n_levels, n_items):
     """700 items are more than one strip; the last user has weight 1, which takes a shorter way."""
     rng, n = np.random.default_rng(0), 4
-    users, items = rng.normal(0, 1.5, (n, 5)), rng.normal(0, 1.5, (5, n_items))
-    base, tilt, values = rng.normal(0, 1, n_levels), _tilt(n_levels), np.arange(1.0, n_levels + 1)
+    base, tilt, values = rng.normal(0, 1, n_levels), tilts(n_levels), np.arange(1.0, n_levels + 1)
+    shape = len(tilt)
+    users, items = rng.normal(0, 1.2, (n, shape + 3)), rng.normal(0, 1.2, (shape + 3, n_items))
     mixture = rng.dirichlet(np.full(n_levels, 0.3), (n, n_items)).transpose(2, 0, 1)           # some next to 0
     weight = np.array([0.1, 0.5, 0.9, 1.0])
-    offset = users[:, :1] + items[0] + users[:, 2:] @ items[2:]
-    logits = base + offset[..., None] * tilt[0] + (users[:, 1:2] + items[1])[..., None] * tilt[1]
+    shapes = users[:, None, :shape] + items[:shape].T
+    shapes[..., 0] += users[:, shape:] @ items[shape:]
+    logits = base + shapes @ tilt
     own = np.exp(logits - logits.max(axis=2, keepdims=True))
     own /= own.sum(axis=2, keepdims=True)
     pooled = [weights.pool(own[i], mixture[:, i].T, weight[i]) for i in range(n)]              # (V, R) each

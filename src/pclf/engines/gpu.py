@@ -12,13 +12,14 @@ A rating costs two int32 in memory and two reads of C numbers an iteration. Ever
 atomics), so a fit repeats bit for bit. Numbers are float32; tables and the objective are summed in float64.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -295,38 +296,74 @@ def bytes_needed(problem: Problem) -> int:
     return kept + max(indexing, iteration)
 
 
-def score_pairs(users: Any, items: Any, user: Any, item: Any, device: str = "cuda") -> NDArray[Any]:
-    """<users[user[j]], items[item[j]]> for each pair j. users (U, D), items (V, D)."""
+class Own(NamedTuple):
+    """The personal view of some users and items, which is pooled with the mixture (see models.weights)."""
+
+    users: Any     # (B, T + F)
+    items: Any     # (V, T + F)
+    base: Any      # (R,)
+    tilt: Any      # (T, R)
+    values: Any    # (R,) ratings of the levels
+    weight: Any    # (B,)
+    floor: float   # least probability that is pooled
+
+
+def score_pairs(users: Any, items: Any, user: Any, item: Any, device: str = "cuda",
+                own: Own | None = None) -> NDArray[Any]:
+    """<users[user[j]], items[item[j]]> for each pair j, users (B, D), items (V, D); or, with a personal view, the mean
+    of the pooled distribution, users (R, B, D): one array a level."""
     users, items, user, item = _on(device, users, items, user, item)
+    own = own and Own._make([*_on(device, *own[:-1]), own.floor])
     user, item = user.long(), item.long()
     out = torch.empty(len(user), dtype=users.dtype, device=device)
     for part in torch.arange(len(user), device=device).split(1 << 22):
-        out[part] = (users[user[part]] * items[item[part]]).sum(1)
+        u, v = user[part], item[part]
+        products = (users[..., u, :] * items[v]).sum(-1)
+        if own is not None:
+            n = len(own.tilt)
+            shape = (own.users[u, :n] + own.items[v, :n]).T
+            shape[0] += (own.users[u, n:] * own.items[v, n:]).sum(1)
+            products = _pooled_mean(own, shape, products, own.weight[u])
+        out[part] = products
     return np.asarray(out.cpu())
 
 
-def score_top_n(users: Any, items: Any, seen_indptr: Any, seen_items: Any, n: int,
-                device: str = "cuda") -> tuple[NDArray[Any], NDArray[Any]]:
-    """The n items with the highest <users[i], items[v]> for each row i, best first, unseen ones alone.
+def score_top_n(users: Any, items: Any, seen_indptr: Any, seen_items: Any, n: int, device: str = "cuda",
+                own: Own | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The n items with the highest score for each row of users, best first, unseen ones alone.
 
-    users (B, D), items (V, D); row i has seen seen_items[seen_indptr[i]:seen_indptr[i + 1]]. Returns items
+    Scores are those of `score_pairs`; row i has seen seen_items[seen_indptr[i]:seen_indptr[i + 1]]. Returns items
     and scores, (B, n): -1 and -inf where fewer than n are left. Only a block of B x V is held at a time.
     """
     users, items, seen_indptr, seen_items = _on(device, users, items, seen_indptr, seen_items)
-    seen_items = seen_items.long()
-    n_top = min(n, len(items))
-    best = torch.full((len(users), n), -1, dtype=torch.int64, device=device)
-    scores = torch.full((len(users), n), -torch.inf, dtype=users.dtype, device=device)
-    step = max(1, (1 << 28) // max(1, len(items)))
-    for start in range(0, len(users), step):
-        block = users[start : start + step] @ items.T
+    own = own and Own._make([*_on(device, *own[:-1]), own.floor])
+    seen_items, n_users, n_top = seen_items.long(), users.shape[-2], min(n, len(items))
+    best = torch.full((n_users, n), -1, dtype=torch.int64, device=device)
+    scores = torch.full((n_users, n), -torch.inf, dtype=users.dtype, device=device)
+    step = max(1, (1 << 28) // max(1, len(items) * (1 if own is None else 4 * len(own.base))))
+    for start in range(0, n_users, step):
+        rows = slice(start, start + step)
+        block = users[..., rows, :] @ items.T
+        if own is not None:
+            t = len(own.tilt)
+            shape = own.users[rows, :t].T[:, :, None] + own.items[:, :t].T[:, None, :]        # (T, b, V)
+            shape[0] += own.users[rows, t:] @ own.items[:, t:].T
+            block = _pooled_mean(own, shape, block, own.weight[rows, None])
         ptr = seen_indptr[start : start + len(block) + 1]
         who = torch.repeat_interleave(torch.arange(len(block), device=device), ptr.diff())
         block[who, seen_items[ptr[0] : ptr[-1]]] = -torch.inf
         top = block.topk(n_top, dim=1)
-        scores[start : start + step, :n_top] = top.values
-        best[start : start + step, :n_top] = top.indices.masked_fill(top.values == -torch.inf, -1)
+        scores[rows, :n_top] = top.values
+        best[rows, :n_top] = top.indices.masked_fill(top.values == -torch.inf, -1)
     return np.asarray(best.cpu()), np.asarray(scores.cpu())
+
+
+def _pooled_mean(own: Own, shape: Tensor, mixture: Tensor, weight: Tensor) -> Tensor:
+    """The mean of P(r) ~ personal ** weight * mixture ** (1 - weight): shape (T, ...), mixture (R, ...)."""
+    logs = torch.tensordot(own.tilt.T, shape, 1) + own.base.view(-1, *[1] * (shape.ndim - 1))
+    logs = logs.log_softmax(0).clamp_(min=math.log(own.floor)).mul_(weight)
+    logs += (1 - weight) * mixture.clamp(min=own.floor).log()
+    return torch.tensordot(own.values, logs.softmax(0), 1)
 
 
 def _count(domain: Domain, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

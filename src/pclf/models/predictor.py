@@ -22,7 +22,7 @@ from pclf.em.state import Layout, Problem
 from pclf.models import insight, weights
 from pclf.models.base import Floats, Recommendation, Recommender, as_list
 from pclf.models.member import Guest, Items, Member, NewItem, Users
-from pclf.models.personal import Personal
+from pclf.models.personal import Personal, tilts
 from pclf.models.weights import Transfer, softmax
 
 PAIRS = 1 << 14               # pairs whose distributions are computed at a time
@@ -259,7 +259,7 @@ class _Predictor(Recommender):
 
     def _decide(self, domain: str, rule: str, users: Users, items: Items) -> Floats:
         values = self.data_.level_values(domain)
-        if self._device is not None and rule == "mean" and not self.personal_weights_.get(domain):
+        if self._device is not None and rule == "mean":
             return self._on_scale(domain, self._mean_on_device(domain, users, items))
         probability = self._distribution(domain, users, items)
         if rule == "mean":
@@ -267,14 +267,25 @@ class _Predictor(Recommender):
         return values[(probability.cumsum(axis=1) < 0.5).sum(axis=1).clip(0, len(values) - 1)]
 
     def _mean_on_device(self, domain: str, users: Users, items: Items) -> Floats:
-        """The mean of pairs by factors, on the GPU that the model was fitted on. (n,)"""
+        """The mean of pairs, on the GPU that the model was fitted on. (n,)"""
         from pclf.engines.gpu import score_pairs
 
-        factors = self._user_factors_by(domain, users, self._values[domain][None, :])[0]
-        own = np.concatenate([weight / len(self.members_) * member[i] for member in items.memberships
-                              for i, weight in self.weights_[domain].items()], axis=1).astype(np.float32)
+        theirs = np.concatenate([weight / len(self.members_) * member[i] for member in items.memberships
+                                 for i, weight in self.weights_[domain].items()], axis=1).astype(np.float32)
         each = np.arange(max(len(users), len(items)))
-        return score_pairs(factors, own, each % len(users), each % len(items), device=self._device)
+        factors, own = self._for_device(domain, users, items.personal)
+        return score_pairs(factors, theirs, each % len(users), each % len(items), self._device or "cuda", own)
+
+    def _for_device(self, domain: str, users: Users, items: Floats | None) -> tuple[Floats, Any]:
+        """Users' factors, (n, D) or, where a personal view is to be pooled, (R, n, D) and that view."""
+        from pclf.engines.gpu import Own
+
+        values, weight = self._values[domain], np.float32(self.personal_weights_.get(domain, 0.0)) * users.known
+        if users.personal is None or items is None or not weight.any():
+            return self._user_factors_by(domain, users, values[None, :])[0], None
+        view, by_level = self.personal_[domain], self._user_factors_by(domain, users, np.eye(len(values)))
+        parts = (users.personal, items, view.base, tilts(len(values)), values, weight)
+        return np.stack(by_level), Own(*(np.ascontiguousarray(x, np.float32) for x in parts), weights.FLOOR)
 
     def _distribution(self, domain: str, users: Users, items: Items) -> Floats:
         """P(r | u, v) of pairs; one user or item against many is repeated. (n, R)"""
@@ -302,16 +313,17 @@ class _Predictor(Recommender):
 
     def _top_n(self, domain: str, users: list[Any] | None, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
                user_domain: str | None) -> tuple[NDArray[np.int32], Floats]:
-        """On the GPU that the model was fitted on, where one product of factors gives the scores."""
-        if self._device is None or self.personal_weights_.get(domain) or not allowed.all():
+        """On the GPU that the model was fitted on, if there is one."""
+        if self._device is None or not allowed.all():
             return super()._top_n(domain, users, n, exclude_seen, allowed, user_domain)
         from pclf.engines.gpu import score_top_n
 
         codes = self._codes_in(domain, users)
         side = self._known_users(domain, codes) if users is None else self._users(domain, users, user_domain)
-        factors = self._user_factors_by(domain, side, self._values[domain][None, :])[0]
+        view = self.personal_.get(domain)
+        factors, own = self._for_device(domain, side, view and view.items)
         left_out = self._left_out(domain, users, codes, exclude_seen)
-        found, score = score_top_n(factors, self._item_factors(domain).T, *left_out, n, device=self._device)
+        found, score = score_top_n(factors, self._item_factors(domain).T, *left_out, n, self._device, own)
         return found.astype(np.int32), np.where(found >= 0, self._on_scale(domain, score), -np.inf)
 
     def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
