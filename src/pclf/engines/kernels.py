@@ -1,4 +1,5 @@
-"""Machine code for the CPU, made by numba: the E-step, the order it reads ratings in, folding in, the best n.
+"""Machine code for the CPU, made by numba: start values, the E-step, the order it reads ratings in, folding in, the
+best n.
 
 Nothing here checks its input.
 """
@@ -39,12 +40,53 @@ EIGHT = (0,) * 8    # the lanes in which user clusters are handled
 STRIP = 512         # columns of a product worked on together
 SLACK = 1e-3        # how much an accelerated step may lose of the objective
 TINY = 1e-30        # memberships that are zero
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)   # the step of SplitMix64 (Steele, Lea & Flood 2014)
 
 
 def compiled(function: F) -> F:
     """Native code that runs without Python's lock and is kept on disk between runs."""
     options = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}}
     return cast(F, njit(**options)(function))
+
+
+@compiled
+def add_random_posteriors(
+    user: Array, item: Array, level: Array, weight: float, seed: Any,    # ratings, as rows of the counts
+    users: Array, items: Array, table: Array,                            # counts to add to
+) -> None:
+    """A posterior for each rating, uniform numbers that sum to `weight`, and what it adds to the counts.
+
+    The numbers of a rating depend on the seed and the rating's place alone: the second level of SplitMix64.
+    """
+    n_clusters, n_columns = table.shape[1:]
+    cells = table.reshape(len(table), n_clusters * n_columns)
+    posterior, rows, columns = np.empty(cells.shape[1]), np.empty(n_clusters), np.empty(n_columns)
+    for j in range(len(user)):
+        stream = _mixed(seed + GOLDEN * np.uint64(j))
+        for i in range(len(posterior)):                                  # never 0, so that a sum is not
+            posterior[i] = np.int64(_mixed(stream + GOLDEN * np.uint64(i)) >> np.uint64(11)) + 0.5
+        columns[:], total = 0, 0.0
+        for k in range(n_clusters):
+            row = 0.0
+            for c in range(n_columns):
+                row += posterior[k * n_columns + c]
+                columns[c] += posterior[k * n_columns + c]
+            rows[k], total = row, total + row
+        u, v, cell, scale = user[j], item[j], cells[level[j]], weight / total
+        for i in range(len(posterior)):
+            cell[i] += scale * posterior[i]
+        for k in range(n_clusters):
+            users[u, k] += scale * rows[k]
+        for c in range(n_columns):
+            items[v, c] += scale * columns[c]
+
+
+@compiled
+def _mixed(x: Any) -> Any:
+    """All bits of a number depend on all bits of x; different for each x."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 @compiled
