@@ -61,6 +61,10 @@ class Sheet:
     t: Floats                    # (parts, V_z + 1, W)
     tables: NDArray[np.float64]  # (parts, R * K, W)
 
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        return (0,) * int(self.b.shape[1])
+
 
 @dataclass(frozen=True)
 class Placed:
@@ -148,7 +152,7 @@ class CpuEngine:
         def expect_part(p: int) -> list[float]:
             return [expect(index.groups, index.member, index.tiles, index.item, *index.parts[p], index.user_rows,
                            a, sheet.b, *tables[sheet.view], counts.users, sheet.t[p], sheet.tables[p],
-                           sheet.weight, (0,) * sheet.b.shape[1]) for sheet in sheets]
+                           sheet.weight, sheet.lanes) for sheet in sheets]
 
         def pad_some(span: Span) -> None:
             for sheet in sheets:
@@ -157,7 +161,7 @@ class CpuEngine:
 
         def collect_some(span: Span) -> None:
             for sheet in sheets:
-                collect(sheet.t, sheet.b, sheet.rows, sheet.weight, *span, counts.items[sheet.view])
+                collect(sheet.t, sheet.b, sheet.rows, sheet.weight, *span, counts.items[sheet.view], sheet.lanes)
 
         self._map(pad_some, spans)
         logs = self._map(expect_part, range(len(index.parts)))

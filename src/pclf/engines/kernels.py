@@ -20,6 +20,7 @@ from pclf.engines.simd import (
     load,
     multiply,
     pick,
+    plus,
     prefetch,
     renew,
     scatter,
@@ -184,17 +185,17 @@ def pad(items: Array, rows: Array, first: int, last: int, b: Array) -> None:
 
 
 @compiled
-def collect(t: Array, b: Array, rows: Array, weight: float, first: int, last: int, items: Array) -> None:
-    """items[rows[i]] += weight * b[i] * (sum of t[0, i], t[1, i], ..., in this order) for some i."""
-    total = np.empty(b.shape[1], b.dtype)
+def collect(t: Array, b: Array, rows: Array, weight: float, first: int, last: int, items: Array, lanes: Any) -> None:
+    """items[rows[i]] += weight * b[i] * (t[0, i] + t[1, i] + ..., in this order) for some i."""
+    sums = np.empty((1, len(lanes)), b.dtype)
     for i in range(first, last):
-        total[:] = 0
-        for p in range(len(t)):
-            for c in range(len(total)):
-                total[c] += t[p, i, c]
+        total = load(t, i, lanes)
+        for p in range(1, len(t)):
+            total = plus(total, load(t, p * len(b) + i, lanes))
+        store(sums, 0, total)
         row = rows[i]
         for c in range(items.shape[1]):
-            items[row, c] += weight * b[i, c] * total[c]
+            items[row, c] += weight * b[i, c] * sums[0, c]
 
 
 @compiled

@@ -205,6 +205,11 @@ def spread(e: Writer, x: Any, w: Any, tile: list[Any]) -> Any:
     return [e.fma(x, w, i, y) for i, y in enumerate(tile)]
 
 
+@emitted(lambda x, y: x)
+def plus(e: Writer, x: Any, y: Any) -> Any:
+    return e.b.fadd(x, y)
+
+
 @emitted(lambda tile, w, total: total)
 def blend(e: Writer, tile: list[Any], w: Any, total: Any) -> Any:
     """total + w[0] * tile[0] + ... + w[3] * tile[3], a vector."""
