@@ -116,7 +116,7 @@ def expect(
     h = np.zeros(((BLOCK + 1) * n_pieces, 16), a.dtype)           # sum over the levels of g[r] @ s
     recent = np.zeros(table.shape, a.dtype)
     who = np.empty(BLOCK + 4, np.int64)                           # users of the rows: of the block,
-    at = np.zeros(BLOCK + 4, np.int64)                            # where they start in a,
+    at = np.zeros(BLOCK + 4, np.int64)                            # where they start in a (nobody: anywhere),
     to = np.empty(BLOCK + 4, np.int64)                            # and in h
     product = empty_product()
     t[:], table[:] = 0, 0
