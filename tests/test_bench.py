@@ -10,7 +10,7 @@ from pclf.bench import memory
 from pclf.bench.posterior_loop import PosteriorLoop
 from pclf.em.state import Layout, Params, View
 from pclf.engines.cpu import CpuEngine, cores
-from pclf.engines.kernels import SPARE, product
+from pclf.engines.kernels import AHEAD, product
 from pclf.engines.reference import ReferenceEngine
 
 KEYS = {"name", "ratings", "clusters", "views", "seconds", "updates_per_s", "peak_bytes_per_rating", "ratio"}
@@ -110,7 +110,7 @@ def test_synthetic_items_follow_zipfs_law():
 
 def test_the_bound_updates_a_row_of_counts_for_each_rating():
     """Each update adds the first item's memberships, here 1, to the counts of the item rated."""
-    item = np.concatenate([np.arange(400) % 7, np.zeros(SPARE)]).astype(np.int32)
+    item = np.concatenate([np.arange(400) % 7, np.zeros(AHEAD)]).astype(np.int32)
     b, t, out = (np.full((n, 16), x, np.float32) for n, x in ((7, 1), (7, 0), (1, 0)))
     memory._update(item, 0, 400, b, t, out, (0,) * 16)
     assert t.tolist() == np.repeat(np.bincount(item[:400])[:, None], 16, axis=1).tolist()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pclf.engines.cpu import _aligned, _spans, width
-from pclf.engines.kernels import AHEAD, SPARE, compiled
+from pclf.engines.kernels import AHEAD, compiled
 from pclf.engines.simd import blend, gather, load, prefetch, scatter_add, store, zeros
 
 Job = Callable[[], Any]
@@ -76,10 +76,10 @@ def copying(n_bytes: int, n_threads: int) -> Job:
 def _sweep(kernel: Callable[..., None], item: np.ndarray, n_items: int, n_clusters: int, n_threads: int,
            counts: bool) -> Job:
     lanes = (0,) * width(n_clusters)
-    item = np.concatenate([item, np.zeros(SPARE, np.int32)])
+    item = np.concatenate([item, np.zeros(AHEAD, np.int32)])
     rows = _aligned((n_threads + 1, n_items, len(lanes)), np.dtype(np.float32))
     rows[:] = 1e-3
-    spans = [(first // 4 * 4, last // 4 * 4) for first, last in _spans(len(item) - SPARE, n_threads)]
+    spans = [(first // 4 * 4, last // 4 * 4) for first, last in _spans(len(item) - AHEAD, n_threads)]
     out = np.empty((len(spans), 1, len(lanes)), np.float32)
 
     def part(i: int) -> None:

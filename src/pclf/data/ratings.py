@@ -164,7 +164,10 @@ class Ratings:
 
     def levels(self, name: str) -> NDArray[np.uint8]:
         """The common level of each of a domain's ratings.   (n,)"""
-        return self[name].scale.to_levels(self.n_levels)[self[name].value]
+        domain = self[name]
+        if len(domain.scale) == self.n_levels:
+            return domain.value
+        return domain.scale.to_levels(self.n_levels)[domain.value]
 
     def level_values(self, name: str) -> NDArray[np.float64]:
         """What each level is worth on a domain's own scale.   (R,)"""

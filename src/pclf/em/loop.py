@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,6 @@ from numpy.typing import NDArray
 
 from pclf.em.mstep import Means, Priors, log_prior, mstep, prior_means
 from pclf.em.state import Engine, Params, Problem, Stats
-
-BLOCK = 4096   # ratings whose random posteriors are held at a time
 
 
 @dataclass(frozen=True)
@@ -120,21 +119,23 @@ def run(
 def random_posteriors(problem: Problem, rng: np.random.Generator) -> Stats:
     """The paper's start: a random normalised posterior for each rating and view, and the counts it implies.
 
-    Costs ratings x K x C random numbers, made and added up a block at a time.
+    Costs ratings x K x C random numbers, added up as they are made. Views are made at the same time.
     """
-    stats = _zeros(problem)
-    for i, view in enumerate(problem.layout.views):
-        for z, item_rows in zip(view.domains, problem.item_rows[i], strict=True):
-            u, v, r = problem.user_rows[z][problem.user[z]], item_rows[problem.item[z]], problem.level[z]
-            for start in range(0, len(r), BLOCK):
-                block = slice(start, start + BLOCK)
-                shape = (len(r[block]), problem.layout.n_user_clusters, view.n_clusters)
-                posterior = rng.random(shape)
-                posterior *= view.weight / posterior.sum(axis=(1, 2))[:, None, None]
-                np.add.at(stats.users, u[block], posterior.sum(axis=2))
-                np.add.at(stats.items[i], v[block], posterior.sum(axis=1))
-                for level in np.unique(r[block]):
-                    stats.tables[i][level] += posterior[r[block] == level].sum(axis=0)
+    from pclf.engines.cpu import cores
+    from pclf.engines.kernels import add_random_posteriors
+
+    stats, views = _zeros(problem), problem.layout.views
+    users = np.zeros((len(views), *stats.users.shape))
+    seeds = rng.integers(2**64, size=(len(views), len(problem.user)), dtype=np.uint64)
+
+    def add(i: int) -> None:
+        for z, item_rows in zip(views[i].domains, problem.item_rows[i], strict=True):
+            rows = problem.user_rows[z][problem.user[z]], item_rows[problem.item[z]], problem.level[z]
+            add_random_posteriors(*rows, views[i].weight, seeds[i, z], users[i], stats.items[i], stats.tables[i])
+
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(add, range(len(views))))
+    users.sum(axis=0, out=stats.users)
     return stats
 
 

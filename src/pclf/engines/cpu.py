@@ -26,11 +26,10 @@ from pclf.errors import EngineError
 X = TypeVar("X")
 Y = TypeVar("Y")
 Floats = NDArray[np.floating[Any]]
-Rows = slice | IntArray
 Span = tuple[int, int]
 
 SMALL = 50_000   # ratings below which threads cost more than they give
-LARGE = 1 << 20  # numbers from which threads pay for adding them up
+LARGE = 1 << 21  # numbers from which threads pay for adding them up
 DENSE = 16       # ratings of an average item that make another part worth its counts
 PARTS = 16       # the most threads that can work on a sweep
 
@@ -39,31 +38,47 @@ PARTS = 16       # the most threads that can work on a sweep
 class Index:
     """The ratings of a domain: by blocks of users, in a block by level, within a level by user.
 
-    The ratings of one level by one user are a *row*.
+    The ratings of one level by one user are a *row*. It takes whole tiles of four; an item that does not exist, one
+    behind the last, fills up the last of them.
     """
 
     groups: NDArray[np.int64]    # (blocks * R + 1,)  where the rows of a block and level start
-    row_ptr: NDArray[np.int64]   # (rows + 1,)        where the ratings of a row start
     member: NDArray[np.uint8]    # (rows,)            which user of the block
+    tiles: NDArray[np.int64]     # (rows + 1,)        where the tiles of a row start
+    item: IntArray               # (4 * tiles + AHEAD,)
     user_rows: IntArray          # (U_z,)             where a user's counts go
-    item: IntArray               # (ratings + SPARE,)
     parts: tuple[Span, ...]      # ranges of blocks
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A domain in a view: room for what a sweep works on. The item that does not exist has the last rows."""
+
+    view: int
+    weight: Any                  # of the view, in the engine's precision
+    rows: IntArray               # (V_z,)  of its items in the view
+    b: Floats                    # (V_z + 1, W)
+    t: Floats                    # (parts, V_z + 1, W)
+    tables: NDArray[np.float64]  # (parts, R * K, W)
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        return (0,) * int(self.b.shape[1])
 
 
 @dataclass(frozen=True)
 class Placed:
     problem: Problem
-    indices: dict[int, Index]                 # of the domains that some view has
-    item_rows: tuple[tuple[Rows, ...], ...]   # as in Problem, but ranges are slices
-    scratch: Floats                           # for the counts of a sweep's parts
+    indices: dict[int, Index]          # of the domains that some view has
+    sheets: dict[int, list[Sheet]]     # of these, in all their views. Domains, swept in turn, share the room
 
 
 class Counts(NamedTuple):
-    """What the sweeps of a view add to."""
+    """What the sweeps add to."""
 
-    users: Floats                  # (U, K)
-    items: Floats                  # (V, C)
-    table: NDArray[np.float64]     # (R, K, C)
+    users: Floats                         # (U, K)
+    items: list[Floats]                   # (V, C)  a view
+    tables: list[NDArray[np.float64]]     # (R, K, C)
 
 
 class CpuEngine:
@@ -88,14 +103,10 @@ class CpuEngine:
         if free is not None and needed > free:
             raise EngineError(f"a fit of these {problem.n_ratings:,} ratings needs about {needed / 2**30:.1f} GiB of "
                               f"memory; {free / 2**30:.1f} GiB are free. Use fewer clusters, or more memory.")
-        views = problem.layout.views
-        n_items = {z: len(rows) for view, parts in zip(views, problem.item_rows, strict=True)
+        n_items = {z: len(rows) for view, parts in zip(problem.layout.views, problem.item_rows, strict=True)
                    for z, rows in zip(view.domains, parts, strict=True)}
         indices = {z: self._index(problem, z, n) for z, n in n_items.items()}
-        sizes = [(len(indices[z].parts) + 1) * n_items[z] * width(view.n_clusters)
-                 for view in views for z in view.domains]
-        item_rows = tuple(tuple(map(_as_slice, parts)) for parts in problem.item_rows)
-        return Placed(problem, indices, item_rows, _aligned((max(sizes, default=0),), self.dtype))
+        return Placed(problem, indices, self._sheets(problem, indices))
 
     def estep(self, data: Placed, params: Params, beta: float) -> Stats:
         """Expected counts under the tempered posterior, which is summed over the ratings but never formed:
@@ -104,22 +115,20 @@ class CpuEngine:
 
         with a = users**beta, b = items**beta, g = table**beta.
         """
-        problem = data.problem
+        problem, views = data.problem, range(len(data.problem.layout.views))
         a = self._power(np.ascontiguousarray(params.users, self.dtype), beta)
-        users, items, tables, objective = np.zeros_like(a), [], [], 0.0
-        for i, view in enumerate(problem.layout.views):
-            # d is about (users * items) ** -beta. A power of two, exact, brings it near 1: no underflow.
-            exponent = round(beta * log2(max(1, problem.n_users * problem.n_items[i])))
-            g = (np.asarray(params.tables[i]) ** beta * 2.0**exponent).astype(self.dtype)      # (R, K, C)
-            given = a, params.items[i], *_lay_out(g)
-            counts = Counts(users, np.zeros(params.items[i].shape, self.dtype), np.zeros(g.shape))
-            for z, rows in zip(view.domains, data.item_rows[i], strict=True):
-                if n := len(problem.level[z]):
-                    logs = self._sweep(data, z, rows, given, beta, view.weight, counts)
-                    objective += view.weight * (logs - n * exponent * log(2.0)) / beta
-            items.append(counts.items)
-            tables.append(g * counts.table)
-        return Stats(users, tuple(items), tuple(tables), objective)
+        items = [self._power(np.ascontiguousarray(x, self.dtype), beta) for x in params.items]
+        # d is about (users * items) ** -beta. A power of two, exact, brings it near 1: no underflow.
+        exponents = [round(beta * log2(max(1, problem.n_users * n))) for n in problem.n_items]
+        g = [(np.asarray(params.tables[i]) ** beta * 2.0**exponents[i]).astype(self.dtype) for i in views]   # (R, K, C)
+        tables = [_lay_out(x) for x in g]
+        counts = Counts(np.zeros_like(a), [np.zeros_like(x) for x in items], [np.zeros(x.shape) for x in g])
+        objective = 0.0
+        for z in data.indices:
+            if n := len(problem.level[z]):
+                for i, logs in self._sweep(data, z, a, items, tables, counts):
+                    objective += problem.layout.views[i].weight * (logs - n * exponents[i] * log(2.0)) / beta
+        return Stats(counts.users, tuple(counts.items), tuple(g[i] * counts.tables[i] for i in views), objective)
 
     def put(self, array: NDArray[Any]) -> NDArray[Any]:
         """Memberships in the engine's precision; tables, which have three axes, in float64."""
@@ -128,96 +137,111 @@ class CpuEngine:
     def get(self, array: NDArray[Any]) -> NDArray[Any]:
         return array
 
-    def _sweep(self, data: Placed, z: int, rows: Rows, given: tuple[Floats, Floats, Floats, Floats],
-               beta: float, weight: float, counts: Counts) -> float:
-        """One domain in one view: adds to the counts, the table's still to be multiplied by g; sum of log d."""
-        from pclf.engines.kernels import expect
+    def _sweep(self, data: Placed, z: int, a: Floats, items: Sequence[Floats],
+               tables: Sequence[tuple[Floats, Floats]], counts: Counts) -> list[tuple[int, float]]:
+        """The ratings of a domain, in all its views: adds to the counts, those of tables still to be multiplied by g.
 
-        (a, items, g, gt), index, scale = given, data.indices[z], self.dtype.type(weight)
-        n_parts, n_columns, lanes = len(index.parts), items.shape[1], (0,) * g.shape[1]
-        n_items = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        scratch = data.scratch[:(n_parts + 1) * n_items * len(lanes)].reshape(n_parts + 1, n_items, len(lanes))
-        t, b = scratch[:-1], scratch[-1]
-        tables = np.zeros((n_parts, *g.shape))
+        Returns each view with its sum of log d. A part goes through all views, while its index is in the cache.
+        """
+        from pclf.engines.kernels import collect, expect, pad
+        from pclf.engines.simd import FLOOR
 
-        def prepare(span: Span) -> None:
-            part = b[slice(*span)]
-            part[:, :n_columns] = items[_part(rows, span)]
-            part[:, n_columns:] = 0
-            if beta != 1:
-                np.power(part[:, :n_columns], beta, out=part[:, :n_columns])
+        index, sheets, views = data.indices[z], data.sheets[z], data.problem.layout.views
+        spans = _spans(len(sheets[0].rows), PARTS if sum(sheet.t.size for sheet in sheets) >= LARGE else 1)
 
-        def expect_part(p: int) -> float:
-            return expect(index.groups, index.row_ptr, index.member, index.item, *index.parts[p],
-                          index.user_rows, a, b, g, gt, counts.users, t[p], tables[p], scale, lanes)
+        def expect_part(p: int) -> list[float]:
+            return [expect(index.groups, index.member, index.tiles, index.item, *index.parts[p], index.user_rows,
+                           a, sheet.b, *tables[sheet.view], counts.users, sheet.t[p], sheet.tables[p],
+                           sheet.weight, sheet.lanes) for sheet in sheets]
 
-        def collect(span: Span) -> None:
-            total = t[:, slice(*span)].sum(axis=0)             # part after part
-            total *= b[slice(*span)]
-            total *= scale
-            counts.items[_part(rows, span)] += total[:, :n_columns]
+        def pad_some(span: Span) -> None:
+            for sheet in sheets:
+                pad(items[sheet.view], sheet.rows, *span, sheet.b)
+                sheet.b[-1] = 0
 
-        spans = _spans(n_items, n_parts if n_parts * b.size >= LARGE else 1)
-        self._map(prepare, spans)
-        logs = self._map(expect_part, range(n_parts))
-        self._map(collect, spans)
-        counts.table[:] += weight * tables.sum(axis=0)[:, :n_columns].reshape(counts.table.shape)
-        return sum(logs)
+        def collect_some(span: Span) -> None:
+            for sheet in sheets:
+                collect(sheet.t, sheet.b, sheet.rows, sheet.weight, *span, counts.items[sheet.view], sheet.lanes)
+
+        self._map(pad_some, spans)
+        logs = self._map(expect_part, range(len(index.parts)))
+        self._map(collect_some, spans)
+        n_filled = 4 * int(index.tiles[-1]) - len(data.problem.user[z])
+        out = []
+        for sheet, of_parts in zip(sheets, zip(*logs, strict=True), strict=True):
+            table = counts.tables[sheet.view]
+            table += views[sheet.view].weight * sheet.tables.sum(axis=0)[:, :table.shape[2]].reshape(table.shape)
+            out.append((sheet.view, sum(of_parts) - n_filled * FLOOR[self.dtype.itemsize] * log(2.0)))
+        return out
+
+    def _sheets(self, problem: Problem, indices: dict[int, Index]) -> dict[int, list[Sheet]]:
+        wanted: dict[int, list[tuple[int, IntArray, tuple[int, int, int]]]] = {z: [] for z in indices}
+        for i, view in enumerate(problem.layout.views):
+            for z, rows in zip(view.domains, problem.item_rows[i], strict=True):
+                shape = len(indices[z].parts) + 1, len(rows) + 1, width(view.n_clusters)
+                wanted[z].append((i, np.array(rows, np.int32), shape))
+        sizes = [sum(prod(shape) for _, _, shape in sheets) for sheets in wanted.values()]
+        room, out = _aligned((max(sizes, default=0),), self.dtype), {z: list[Sheet]() for z in indices}
+        for z, sheets in wanted.items():
+            start = 0
+            for i, rows, shape in sheets:
+                own = room[start:(start := start + prod(shape))].reshape(shape)
+                tables = np.empty((shape[0] - 1, problem.n_levels * problem.layout.n_user_clusters, shape[2]))
+                weight = self.dtype.type(problem.layout.views[i].weight)
+                out[z].append(Sheet(i, weight, rows, own[-1], own[:-1], tables))
+        return out
 
     def _bytes_needed(self, problem: Problem) -> int:
-        """About: 13 bytes a rating while the index is made, and per number of P(u, k) and P(v, c) six copies in the
+        """About: 14 bytes a rating while the index is made, and per number of P(u, k) and P(v, c) six copies in the
         iterations, with those of the parts."""
         numbers = problem.n_users * problem.layout.n_user_clusters
         for view, n_items in zip(problem.layout.views, problem.n_items, strict=True):
             numbers += n_items * width(view.n_clusters)
-        return 13 * problem.n_ratings + 6 * self.dtype.itemsize * numbers
+        return 14 * problem.n_ratings + 6 * self.dtype.itemsize * numbers
 
     def _index(self, problem: Problem, z: int, n_items: int) -> Index:
         from pclf.engines.kernels import BLOCK
 
-        ends, item = self._sort(problem, z)
-        n, lengths = len(problem.user[z]), np.diff(ends, prepend=0)
+        lengths, item = self._sort(problem, z, n_items)                    # of the rows: block, level, user
         rows = np.flatnonzero(lengths)
-        row_ptr = np.concatenate([[0], ends[rows]])
+        tiles = _from_zero(-(-lengths[rows] // 4))
         groups = _from_zero(np.count_nonzero(lengths.reshape(-1, BLOCK), axis=1))
-        starts = row_ptr[groups[::problem.n_levels]]                       # of the blocks
-        goals = np.linspace(0, n, _n_parts(n, n_items) + 1)[1:-1]
+        starts = tiles[groups[::problem.n_levels]]                         # of the blocks
+        goals = np.linspace(0, tiles[-1], _n_parts(len(problem.user[z]), n_items) + 1)[1:-1]
         cuts = [0, *np.searchsorted(starts, goals).tolist(), len(starts) - 1]
         parts = tuple((first, last) for first, last in pairwise(cuts) if first < last)
         user_rows = np.array(problem.user_rows[z], np.int32)
-        return Index(groups, row_ptr, (rows % BLOCK).astype(np.uint8), user_rows, item, parts)
+        return Index(groups, (rows % BLOCK).astype(np.uint8), tiles, item, user_rows, parts)
 
-    def _sort(self, problem: Problem, z: int) -> tuple[NDArray[np.int64], IntArray]:
-        """The items in the order of Index, and where those of each possible row end.
+    def _sort(self, problem: Problem, z: int, n_items: int) -> tuple[NDArray[np.int64], IntArray]:
+        """How many ratings each possible row has, and the items in the order of Index.
 
         A counting sort in two rounds, by bucket of users, then in each bucket: both stay within the caches.
         """
-        from pclf.engines.kernels import BLOCK, SPARE, arrange, split, tally
+        from pclf.engines.kernels import AHEAD, BLOCK, arrange, count, split, tally
 
         user, item, level, n_levels = problem.user[z], problem.item[z], problem.level[z], problem.n_levels
         n, n_users = len(user), len(problem.user_rows[z])
         shift = max(BLOCK.bit_length() - 1, n_users.bit_length() - 8)      # a bucket has 2**shift users
-        chunks = _spans(n, self.n_threads if n >= SMALL else 1)
+        chunks = _spans(n, self.n_threads if n >= SMALL else 1) or [(0, 0)]
         counts = np.zeros((len(chunks), (n_users >> shift) + 1), np.int64)
         self._map(lambda i: tally(user[slice(*chunks[i])], shift, counts[i]), range(len(chunks)))
         starts = _from_zero(counts.T)                                      # by bucket, then by chunk
         place = starts[:-1].reshape(counts.T.shape).T.copy()
         keys, items = np.empty(n, np.uint32), np.empty(n, np.int32)
-        ends = np.zeros(-(-n_users // BLOCK) * BLOCK * n_levels, np.int64)
-        out = np.zeros(n + SPARE, np.int32)
+        lengths = np.zeros(-(-n_users // BLOCK) * BLOCK * n_levels, np.int64)
 
         def split_chunk(i: int) -> None:
             chunk = slice(*chunks[i])
             split(user[chunk], item[chunk], level[chunk], n_levels, shift, place[i], keys, items)
 
-        def arrange_bucket(i: int) -> None:
-            first, last = starts[i * len(chunks)], starts[(i + 1) * len(chunks)]
-            own = slice((i << shift) * n_levels, (i + 1 << shift) * n_levels)
-            arrange(keys[first:last], items[first:last], own.start, first, ends[own], out)
-
         self._map(split_chunk, range(len(chunks)))
-        self._map(arrange_bucket, range(counts.shape[1]))
-        return ends, out
+        buckets = [slice(*span) for span in pairwise(starts[::len(chunks)].tolist())]
+        self._map(lambda bucket: count(keys[bucket], lengths), buckets)
+        starts = _from_zero(-(-lengths // 4) * 4)
+        out = np.full(starts[-1] + AHEAD, n_items, np.int32)
+        self._map(lambda bucket: arrange(keys[bucket], items[bucket], starts, out), buckets)
+        return lengths, out
 
     def _power(self, x: Floats, beta: float) -> Floats:
         if beta == 1:
@@ -283,13 +307,13 @@ def _n_parts(n_ratings: int, n_items: int) -> int:
 
 
 def _lay_out(g: Floats) -> tuple[Floats, Floats]:
-    """A table as `expect` reads it: (R * K, W), zeros behind the C columns, and (R * ceil(K / 8) * C, 8)."""
+    """A table as `expect` reads it: (R * K, W), zeros behind the C columns, and (R * ceil(K / 16) * C, 16)."""
     n_levels, n_clusters, n_columns = g.shape
     padded = _aligned((n_levels * n_clusters, width(n_columns)), g.dtype)
     padded[:, :n_columns], padded[:, n_columns:] = g.reshape(-1, n_columns), 0
-    eights = np.zeros((n_levels, -(-n_clusters // 8), 8, n_columns), g.dtype)
-    eights.reshape(n_levels, -1, n_columns)[:, :n_clusters] = g
-    return padded, np.ascontiguousarray(eights.swapaxes(2, 3)).reshape(-1, 8)
+    pieces = np.zeros((n_levels, -(-n_clusters // 16), 16, n_columns), g.dtype)
+    pieces.reshape(n_levels, -1, n_columns)[:, :n_clusters] = g
+    return padded, np.ascontiguousarray(pieces.swapaxes(2, 3)).reshape(-1, 16)
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Floats:
@@ -304,18 +328,6 @@ def _spans(n: int, n_spans: int) -> list[Span]:
     """0..n in about equal pieces."""
     cuts = [n * i // n_spans for i in range(n_spans + 1)]
     return [(i, j) for i, j in pairwise(cuts) if i < j]
-
-
-def _as_slice(rows: IntArray) -> Rows:
-    start = int(rows[0]) if len(rows) else 0
-    range_ = np.arange(start, start + len(rows))
-    return slice(start, start + len(rows)) if np.array_equal(rows, range_) else rows
-
-
-def _part(rows: Rows, span: Span) -> Rows:
-    if isinstance(rows, slice):
-        return slice(rows.start + span[0], rows.start + span[1])
-    return rows[slice(*span)]
 
 
 def _from_zero(lengths: NDArray[Any]) -> NDArray[np.int64]:

@@ -1,4 +1,5 @@
-"""Machine code for the CPU, made by numba: the E-step, the order it reads ratings in, folding in, the best n.
+"""Machine code for the CPU, made by numba: start values, the E-step, the order it reads ratings in, folding in, the
+best n.
 
 Nothing here checks its input.
 """
@@ -18,7 +19,10 @@ from pclf.engines.simd import (
     gather,
     load,
     multiply,
+    pick,
+    plus,
     prefetch,
+    renew,
     scatter,
     scatter_add,
     spread,
@@ -31,14 +35,14 @@ from pclf.engines.simd import (
 Array = Any
 F = TypeVar("F", bound=Callable[..., Any])
 
-BLOCK = 32          # users worked on together: their rows stay in the first-level cache
-FLUSH = 8           # blocks whose tables are summed in the engine's precision before float64 takes over
+BLOCK = 64          # users worked on together: their rows stay in the first-level cache
+FLUSH = 4           # blocks whose tables are summed in the engine's precision before float64 takes over
 AHEAD = 32          # ratings between asking for an item and using it
-SPARE = AHEAD + 4   # entries behind the last rating that are read, and do not count
-EIGHT = (0,) * 8    # the lanes in which user clusters are handled
+SIXTEEN = (0,) * 16   # the lanes in which user clusters are handled
 STRIP = 512         # columns of a product worked on together
 SLACK = 1e-3        # how much an accelerated step may lose of the objective
 TINY = 1e-30        # memberships that are zero
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)   # the step of SplitMix64 (Steele, Lea & Flood 2014)
 
 
 def compiled(function: F) -> F:
@@ -48,8 +52,48 @@ def compiled(function: F) -> F:
 
 
 @compiled
+def add_random_posteriors(
+    user: Array, item: Array, level: Array, weight: float, seed: Any,    # ratings, as rows of the counts
+    users: Array, items: Array, table: Array,                            # counts to add to
+) -> None:
+    """A posterior for each rating, uniform numbers that sum to `weight`, and what it adds to the counts.
+
+    The numbers of a rating depend on the seed and the rating's place alone: the second level of SplitMix64.
+    """
+    n_clusters, n_columns = table.shape[1:]
+    cells = table.reshape(len(table), n_clusters * n_columns)
+    posterior, rows, columns = np.empty(cells.shape[1]), np.empty(n_clusters), np.empty(n_columns)
+    for j in range(len(user)):
+        stream = _mixed(seed + GOLDEN * np.uint64(j))
+        for i in range(len(posterior)):                                  # never 0, so that a sum is not
+            posterior[i] = np.int64(_mixed(stream + GOLDEN * np.uint64(i)) >> np.uint64(11)) + 0.5
+        columns[:], total = 0, 0.0
+        for k in range(n_clusters):
+            row = 0.0
+            for c in range(n_columns):
+                row += posterior[k * n_columns + c]
+                columns[c] += posterior[k * n_columns + c]
+            rows[k], total = row, total + row
+        u, v, cell, scale = user[j], item[j], cells[level[j]], weight / total
+        for i in range(len(posterior)):
+            cell[i] += scale * posterior[i]
+        for k in range(n_clusters):
+            users[u, k] += scale * rows[k]
+        for c in range(n_columns):
+            items[v, c] += scale * columns[c]
+
+
+@compiled
+def _mixed(x: Any) -> Any:
+    """All bits of a number depend on all bits of x; different for each x."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@compiled
 def expect(
-    groups: Array, row_ptr: Array, member: Array, item: Array,    # a domain, see cpu.Index
+    groups: Array, member: Array, tiles: Array, item: Array,      # a domain, see cpu.Index
     first: int, last: int,                                        # these blocks of its users
     user_rows: Array, a: Array, b: Array, g: Array, gt: Array,    # parameters, see cpu.CpuEngine.estep
     users: Array, t: Array, table: Array,                         # results
@@ -60,68 +104,98 @@ def expect(
         q = a[u] @ g[r]     d = <q, b[v]>     s += b[v] / d     t[v] += q / d        ratings v of a row (u, r)
         users[u] += a[u] * (g[r] @ s)         table[r] += outer(a[u], s)             the row as a whole
 
-    A block's rows come level by level. Its user number BLOCK is nobody, and fills up tiles.
+    A block's rows come level by level. Its user number BLOCK is nobody, and fills up tiles of rows; the last item is
+    nothing, and fills up tiles of ratings.
     """
-    n_clusters, n_eights, n_users = a.shape[1], (a.shape[1] + 7) // 8, BLOCK + 1
+    n_clusters, n_pieces = a.shape[1], (a.shape[1] + 15) // 16
+    together = 8 if a.itemsize == 4 else 1                        # tiles whose d multiply to a number of float64
     n_levels = len(g) // n_clusters
-    n_columns = len(gt) // (n_levels * n_eights)
-    mine = np.zeros((n_users, n_clusters), a.dtype)
-    q = np.zeros((n_users, len(lanes)), a.dtype)
-    s = np.zeros((n_users, len(lanes)), a.dtype)
-    h = np.zeros((n_eights * n_users, 8), a.dtype)                # sum over the levels of g[r] @ s
+    n_columns = len(gt) // (n_levels * n_pieces)
+    q = np.zeros((BLOCK + 1, len(lanes)), a.dtype)
+    s = np.zeros((BLOCK + 1, len(lanes)), a.dtype)
+    h = np.zeros(((BLOCK + 1) * n_pieces, 16), a.dtype)           # sum over the levels of g[r] @ s
     recent = np.zeros(table.shape, a.dtype)
-    who = np.full(BLOCK + 4, BLOCK)
+    who = np.empty(BLOCK + 4, np.int64)                           # users of the rows: of the block,
+    at = np.zeros(BLOCK + 4, np.int64)                            # where they start in a (nobody: anywhere),
+    to = np.empty(BLOCK + 4, np.int64)                            # and in h
     product = empty_product()
-    t[:] = 0
+    t[:], table[:] = 0, 0
     for block in range(first, last):
         here = user_rows[block * BLOCK:(block + 1) * BLOCK]
-        for i in range(len(here)):
-            for k in range(n_clusters):
-                mine[i, k] = a[here[i], k]
         for level in range(n_levels):
             start = groups[block * n_levels + level]
             n_rows = groups[block * n_levels + level + 1] - start
             for i in range(n_rows):
                 who[i] = member[start + i]
-            who[n_rows:n_rows + 4] = BLOCK
+                at[i], to[i] = here[who[i]] * n_clusters, who[i] * n_pieces
+            who[n_rows:n_rows + 4], to[n_rows:n_rows + 4] = BLOCK, BLOCK * n_pieces
             for i in range(0, n_rows, 4):
                 zero = zeros(b, lanes)
                 tile = (zero, zero, zero, zero)
                 for k in range(n_clusters):
-                    tile = spread(load(g, level * n_clusters + k, lanes), column(mine, who, i, k), tile)
+                    tile = spread(load(g, level * n_clusters + k, lanes), pick(a, at, i, k), tile)
                 scatter(q, who, i, 0, tile)
             for i in range(n_rows):
                 own, total = load(q, who[i], lanes), zeros(b, lanes)
-                stop = row_ptr[start + i + 1]
-                for j in range(row_ptr[start + i], stop, 4):
-                    prefetch(b, item, j + AHEAD, lanes)
-                    prefetch(t, item, j + AHEAD, lanes)
-                    tile = gather(b, item, j, 0, lanes)
-                    w, d = weigh(dots(own, tile), stop - j)
-                    total = blend(tile, w, total)
-                    scatter_add(t, item, j, own, w)
-                    product = multiply(product, d)
+                stop = tiles[start + i + 1]
+                for some in range(tiles[start + i], stop, together):
+                    for j in range(4 * some, 4 * min(some + together, stop), 4):
+                        prefetch(b, item, j + AHEAD, lanes)
+                        prefetch(t, item, j + AHEAD, lanes)
+                        tile = gather(b, item, j, 0, lanes)
+                        w, d = weigh(dots(own, tile))
+                        total = blend(tile, w, total)
+                        scatter_add(t, item, j, own, w)
+                        product = multiply(product, d)
+                    product = renew(product)
                 store(s, who[i], total)
             for i in range(0, n_rows, 4):
                 tile = gather(s, who, i, 0, lanes)
-                for row in range(level * n_clusters, (level + 1) * n_clusters):
-                    w = column(mine, who, i, row - level * n_clusters)
-                    store(recent, row, blend(tile, w, load(recent, row, lanes)))
-                for eight in range(n_eights):
-                    out = gather(h, who, i, eight * n_users, EIGHT)
+                for k in range(n_clusters):
+                    row = level * n_clusters + k
+                    store(recent, row, blend(tile, pick(a, at, i, k), load(recent, row, lanes)))
+                for piece in range(n_pieces):
+                    out = gather(h, to, i, piece, SIXTEEN)
                     for c in range(n_columns):
-                        row = (level * n_eights + eight) * n_columns + c
-                        out = spread(load(gt, row, EIGHT), column(s, who, i, c), out)
-                    scatter(h, who, i, eight * n_users, out)
+                        row = (level * n_pieces + piece) * n_columns + c
+                        out = spread(load(gt, row, SIXTEEN), column(s, who, i, c), out)
+                    scatter(h, to, i, piece, out)
+        sums = h.reshape(BLOCK + 1, n_pieces * 16)
         for i in range(len(here)):
+            u = here[i]
             for k in range(n_clusters):
-                users[here[i], k] += weight * mine[i, k] * h[k // 8 * n_users + i, k % 8]
+                users[u, k] += weight * a[u, k] * sums[i, k]
         h[:] = 0
         if block % FLUSH == 0 or block == last - 1:
             table += recent
             recent[:] = 0
     mantissa, exponent = total_product(product)
     return float(math.log(mantissa) + math.log(2.0) * exponent)
+
+
+@compiled
+def pad(items: Array, rows: Array, first: int, last: int, b: Array) -> None:
+    """b[i] = items[rows[i]] for some i, with zeros behind."""
+    for i in range(first, last):
+        row = rows[i]
+        for c in range(items.shape[1]):
+            b[i, c] = items[row, c]
+        for c in range(items.shape[1], b.shape[1]):
+            b[i, c] = 0
+
+
+@compiled
+def collect(t: Array, b: Array, rows: Array, weight: float, first: int, last: int, items: Array, lanes: Any) -> None:
+    """items[rows[i]] += weight * b[i] * (t[0, i] + t[1, i] + ..., in this order) for some i."""
+    sums = np.empty((1, len(lanes)), b.dtype)
+    for i in range(first, last):
+        total = load(t, i, lanes)
+        for p in range(1, len(t)):
+            total = plus(total, load(t, p * len(b) + i, lanes))
+        store(sums, 0, total)
+        row = rows[i]
+        for c in range(items.shape[1]):
+            items[row, c] += weight * b[i, c] * sums[0, c]
 
 
 @compiled
@@ -145,16 +219,17 @@ def split(
 
 
 @compiled
-def arrange(keys: Array, items: Array, first_key: int, first: int, ends: Array, out: Array) -> None:
-    """A bucket by key, counting, into out[first:]; ends[i] is then where the ratings of first_key + i end."""
+def count(keys: Array, counts: Array) -> None:
     for j in range(len(keys)):
-        ends[keys[j] - first_key] += 1
-    place = first
-    for i in range(len(ends)):
-        place, ends[i] = place + ends[i], place
+        counts[keys[j]] += 1
+
+
+@compiled
+def arrange(keys: Array, items: Array, place: Array, out: Array) -> None:
+    """Each item to the next place of its key."""
     for j in range(len(keys)):
-        to = ends[keys[j] - first_key]
-        ends[keys[j] - first_key] = to + 1
+        to = place[keys[j]]
+        place[keys[j]] = to + 1
         out[to] = items[j]
 
 

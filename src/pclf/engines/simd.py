@@ -17,6 +17,7 @@ from numba.extending import intrinsic, models, register_model
 
 REAL, WHOLE, INDEX = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 ELEMENTS = {types.float32: ir.FloatType(), types.float64: REAL, types.int64: WHOLE}
+FLOOR = {4: -100, 8: -664}   # the exponent of the least d that counts, by bytes of a number
 
 
 class Vector(types.Type):                                                              # type: ignore[misc]
@@ -189,10 +190,24 @@ def column(e: Writer, array: Memory, index: Memory, j: Any, k: Any) -> Any:
     return out
 
 
+@emitted(lambda array, *rest: Vector(array.dtype, 4))
+def pick(e: Writer, array: Memory, index: Memory, j: Any, k: Any) -> Any:
+    """The numbers index[j + i] + k of an array, for i = 0, ..., 3, as weights."""
+    out = splat(ir.VectorType(ELEMENTS[array.dtype], 4), 0)
+    for lane, start in enumerate(e.four(index, j, k)):
+        out = e.b.insert_element(out, e.b.load(e.b.gep(array.data, [start])), INDEX(lane))
+    return out
+
+
 @emitted(lambda x, w, tile: tile)
 def spread(e: Writer, x: Any, w: Any, tile: list[Any]) -> Any:
     """tile[i] + w[i] * x, a tile."""
     return [e.fma(x, w, i, y) for i, y in enumerate(tile)]
+
+
+@emitted(lambda x, y: x)
+def plus(e: Writer, x: Any, y: Any) -> Any:
+    return e.b.fadd(x, y)
 
 
 @emitted(lambda tile, w, total: total)
@@ -209,19 +224,16 @@ def dots(e: Writer, x: Any, tile: list[Any]) -> Any:
     register = 16 if x.type.element == ir.FloatType() else 8
     a, b, c, d = (e.fold(e.b.fmul(x, y), register) for y in tile)
     ab, cd = (e.merge(y, z, [0, 4, 1, 5], [2, 6, 3, 7]) for y, z in ((a, b), (c, d)))
-    return e.fold(e.merge(ab, cd, [0, 1, 4, 5], [2, 3, 6, 7]), 4)
+    return e.fold(e.fold(e.merge(ab, cd, [0, 1, 4, 5], [2, 3, 6, 7]), min(8, x.type.count)), 4)
 
 
-@emitted(lambda d, n: types.UniTuple(d, 2))
-def weigh(e: Writer, d: Any, n: Any) -> Any:
-    """(1 / d, d) for the first n of four, (0, 1) for the rest. A d next to zero counts nothing: (0, tiny)."""
-    whole, one = ir.VectorType(WHOLE, 4), splat(d.type, 1)
-    tiny = splat(d.type, 1e-200 if d.type.element == REAL else 1e-30)
-    count = e.pick(e.b.insert_element(splat(whole, 0), n, INDEX(0)), [0] * 4)
-    inside = e.b.icmp_signed("<", ir.Constant(whole, [0, 1, 2, 3]), count)
-    enough = e.b.fcmp_ordered(">", d, tiny)
-    d = e.b.select(inside, e.b.select(enough, d, tiny), one)
-    return [e.b.select(e.b.and_(inside, enough), e.b.fdiv(one, d), splat(d.type, 0)), d]
+@emitted(lambda d: types.UniTuple(d, 2))
+def weigh(e: Writer, d: Any) -> Any:
+    """(1 / d, d). A d next to zero counts nothing: (0, 2**FLOOR)."""
+    floor = splat(d.type, 2.0 ** FLOOR[8 if d.type.element == REAL else 4])
+    enough = e.b.fcmp_ordered(">", d, floor)
+    d = e.b.select(enough, d, floor)
+    return [e.b.select(enough, e.b.fdiv(splat(d.type, 1), d), splat(d.type, 0)), d]
 
 
 @emitted(lambda: PRODUCT)
@@ -232,10 +244,17 @@ def empty_product(e: Writer) -> Any:
 
 @emitted(lambda product, d: product)
 def multiply(e: Writer, product: list[Any], d: Any) -> Any:
-    """product * d, lane by lane."""
+    """product * d, lane by lane. `renew` it before mantissas can leave the range of a double."""
     mantissa, exponent = product
     wide = d if d.type == mantissa.type else e.b.fpext(d, mantissa.type)
-    bits = e.b.bitcast(e.b.fmul(mantissa, wide), exponent.type)
+    return [e.b.fmul(mantissa, wide), exponent]
+
+
+@emitted(lambda product: product)
+def renew(e: Writer, product: list[Any]) -> Any:
+    """The same product, with mantissas from 1 to 2."""
+    mantissa, exponent = product
+    bits = e.b.bitcast(mantissa, exponent.type)
     shift, bias, fraction = (splat(bits.type, x) for x in (52, 1023, (1 << 52) - 1))
     exponent = e.b.add(exponent, e.b.sub(e.b.lshr(bits, shift), bias))
     bits = e.b.or_(e.b.and_(bits, fraction), e.b.shl(bias, shift))
