@@ -48,7 +48,7 @@ def pclf(train: Triples, threads: int) -> Fit:
     movies = data.domains["movies"]
 
     def fit() -> Predict:
-        model = pclf.PCLF.paper(start="memberships", max_iter=50, tol=0.0)
+        model = pclf.PCLF.paper(start="memberships", betas=(0.8, 0.9, 1.0), max_iter=50, tol=0.0)
         model.fit(data, engine="cpu", n_threads=threads)
 
         def predict(users: np.ndarray, items: np.ndarray) -> np.ndarray:
@@ -211,7 +211,7 @@ def lists_here(name: str, file: Path, threads: int) -> dict[str, Any]:
         import pclf
 
         data = pclf.Ratings.from_arrays({"movies": train}, scale=(1, 5))
-        model = pclf.PCLF.paper(start="memberships", max_iter=50, tol=0.0).fit(data, engine="cpu", n_threads=threads)
+        model = pclf.PCLF.paper(start="memberships", betas=(0.8, 0.9, 1.0), max_iter=50, tol=0.0).fit(data, engine="cpu", n_threads=threads)
         times = []
         for _ in range(6):
             began = time.perf_counter()

@@ -138,7 +138,7 @@ def whole_model(n_ratings: int, n_guests: int, repeats: int) -> list[Row]:
     domain = data.domains["movies"]
     n, clusters, threads = data.n_ratings, f"{T}+{L}", cores()
     model = PCLF.paper(n_user_clusters=K, n_common_clusters=T, n_specific_clusters=L, start="memberships",
-                       max_iter=50, tol=0.0)
+                       betas=(0.8, 0.9, 1.0), max_iter=50, tol=0.0)
     peak = peak_bytes(lambda: PCLF.paper(start="memberships", max_iter=2).fit(data, engine="cpu")) / n
     engine, problem = CpuEngine(), Problem.of(data, PCLF.paper()._layout(data))
     estep, _ = _estep(engine, problem)
