@@ -67,7 +67,7 @@ class _Mixture(_Predictor):
             runs: list[Run] = []
             max_iter, first_views = self.max_iter, dict[str, Personal]()
             if learning:
-                part, held_out = weights.hold_out_of_each(ratings, split_rng)
+                part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
                 judge = self._judge(machine, part, layout, held_out) if self.early_stopping else None
                 first = self._run(machine, part, layout, trial_rng, watchers, held_out=judge)
                 if judge:

@@ -22,6 +22,7 @@ COMMON = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0)
 PERSONAL = tuple(np.round(np.arange(1.0, 0.19, -0.05), 2).tolist())
 FLOOR = 1e-4         # of a probability that is pooled
 MOST = 40_000        # held-out ratings a domain that are looked at
+TRIAL = 200_000      # ratings, about, that are enough for a trial
 SURE = 2.0           # standard errors that a gain must have
 
 
@@ -35,6 +36,14 @@ class Transfer:
 
     def __str__(self) -> str:
         return self.text
+
+
+def some_users(data: Ratings, rng: np.random.Generator) -> Ratings:
+    """As many as have about TRIAL ratings; all where people are shared, since a trial tells how they rate elsewhere."""
+    share = TRIAL / max(1, data.n_ratings)
+    if share >= 1 or data.shared_users:
+        return data
+    return data.select({name: (rng.random(d.n_users) < share)[d.user] for name, d in data.domains.items()})
 
 
 def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 0.2) -> tuple[Ratings, Ratings]:
