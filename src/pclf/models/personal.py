@@ -159,10 +159,10 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
             return [sum(part) for part in zip(*run(lambda job: newton(*job), jobs), strict=True)]
 
         for iteration in range(SWEEPS):
-            *_, user_cov = sweep(by_user, users, user_square, user_trust, items.astype(np.float32), item_square,
+            *_, user_cov = sweep(by_user, users, user_square, user_trust, *_as_met(items, tilt), item_square,
                                  np.linalg.inv(user_prior), about_users @ user_weights, FREEDOM)
             gradient, hessian, item_cov = sweep(
-                by_item, items, item_square, item_trust, users.astype(np.float32), user_square,
+                by_item, items, item_square, item_trust, *_as_met(users, tilt), user_square,
                 np.linalg.inv(item_prior), about_items @ item_weights, GAUSSIAN)
             if iteration >= 2:
                 user_weights = _regression(users, about_users, n_users > 0, user_trust, user_guess)
@@ -215,10 +215,17 @@ def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, freedom: floa
     row = mean[None, :].astype(np.float64)
     centre, square, trust = row.copy(), np.zeros((1, squares.shape[1]), np.float32), np.ones(1)
     indptr, each = np.array([0, len(levels)]), np.arange(len(levels), dtype=np.int32)
-    precision, theirs, tilt = np.linalg.inv(prior), others.astype(np.float32), tilts(len(base))
+    precision, tilt = np.linalg.inv(prior), tilts(len(base))
+    met = _as_met(others, tilt)
     for _ in range(NEWTON):
-        newton(indptr, each, levels, row, square, trust, theirs, squares, precision, centre, freedom, base, tilt, 0, 1)
+        newton(indptr, each, levels, row, square, trust, *met, squares, precision, centre, freedom, base, tilt, 0, 1)
     return row[0]
+
+
+def _as_met(rows: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+    """Rows as the other side meets them: what their shapes do to each level, and their factors. (n, R), (n, F)"""
+    n = len(tilt)
+    return (rows[:, :n] @ tilt).astype(np.float32), np.ascontiguousarray(rows[:, n:], np.float32)
 
 
 def _about_count(n: NDArray[np.int64], count: Floats) -> Floats:
