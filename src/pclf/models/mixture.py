@@ -26,7 +26,8 @@ RESTARTED = 400_000           # restarts times ratings, at most: the more rating
 PERSONAL_UP_TO = 50_000_000   # ratings above which personal_weight="auto" leaves the personal view out
 
 # The published models: plain annealed EM. It climbs slowly at first, so no tolerance may stop it there, and without
-# priors it over-fits in the end: 40 iterations were best for held-out training users.
+# priors it over-fits in the end: 40 iterations, the last at beta = 0.95, were best for held-out training users of
+# Book-Crossing and MovieLens.
 PLAIN: dict[str, Any] = {
     "user_prior": 0.0, "item_prior": 0.0, "table_prior": 0.0, "personal_weight": 0.0, "start": "posteriors",
     "betas": (0.8, 0.9, 0.95), "max_iter": 40, "tol": 0.0, "n_restarts": 1,
