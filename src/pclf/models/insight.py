@@ -86,7 +86,7 @@ def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_doma
     p_user, member = users.memberships[0][0], model.members_[0]
     strongest = tuple((int(k), float(p_user[k])) for k in np.argsort(-p_user)[:3])
     parts = []
-    own = model.personal_weights_.get(domain, 0.0) * float(users.known[0])
+    own = float(model._own_weights(domain, users)[0])
     for i, weight in model.weights_[domain].items():
         s = np.einsum("r,rkc->kc", values, member.tables[i])
         joint = np.outer(p_user, items.memberships[0][i][0])

@@ -70,20 +70,20 @@ class NewItem:
 
 @dataclass(frozen=True)
 class Users:
-    """Some users, as a domain sees them. `known`: those of whom the personal view knows."""
+    """Some users, as a domain sees them. `rated`: those with ratings there."""
 
     memberships: list[Floats]               # (n, K) a member
     personal: Floats | None                 # (n, D)
-    known: NDArray[np.bool_]                # (n,)
+    rated: NDArray[np.bool_]                # (n,)
 
     def __len__(self) -> int:
-        return len(self.known)
+        return len(self.rated)
 
     def __getitem__(self, rows: slice) -> "Users":
         if len(self) == 1:
             return self
         personal = None if self.personal is None else self.personal[rows]
-        return Users([p[rows] for p in self.memberships], personal, self.known[rows])
+        return Users([p[rows] for p in self.memberships], personal, self.rated[rows])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class PCLF(_Mixture):
 
     n_specific_clusters: L, one number or a dict with one for each domain.
     common_weight: W1, a number or a dict; "auto" learns it for each domain from ratings held out of training, and
-    leaves it at 0 where the common clusters do not help there; `transfer_` says what was found.
+    leaves it at 0 where the common clusters do not surely help there; `transfer_` says what was found.
 
     `PCLF.paper()` is the model as published.
     """
@@ -95,6 +95,7 @@ class PCLF(_Mixture):
         if self.common_weight != "auto":
             return Transfer(weight, gain, f"W1 of {domain} is {weight:g}, as set.")
         if not weight:
-            return Transfer(weight, gain, f"W1 of {domain} is 0: held-out ratings are predicted best without it.")
+            return Transfer(weight, gain, f"W1 of {domain} is 0: held-out ratings do not surely gain from the common "
+                                          f"clusters.")
         return Transfer(weight, gain, f"W1 of {domain} is {weight:g}: on held-out ratings the common clusters raise "
                                       f"the log score by {gain:.1g} a rating.")

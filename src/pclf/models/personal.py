@@ -61,7 +61,6 @@ class Personal:
     chosen: Choice            # items as users choose them
     choosers: Choice          # users as items are chosen by them
     rated: NDArray[np.bool_]  # (U,) users with ratings here
-    known: NDArray[np.bool_]  # (U,) and those with ratings elsewhere
 
     @property
     def blank(self) -> Floats:
@@ -175,8 +174,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     users[n_users == 0] = (about_users @ user_weights)[n_users == 0]
     items[n_items == 0] = (about_items @ item_weights)[n_items == 0]
     return Personal(users.astype(np.float32), items.astype(np.float32), base, item_square, user_prior, item_prior,
-                    user_weights, item_weights, count, chosen, choosers,
-                    n_users > 0, (n_users > 0) | elsewhere.any(axis=1))
+                    user_weights, item_weights, count, chosen, choosers, n_users > 0)
 
 
 def rows_elsewhere(ratings: Ratings, name: str, domains: Sequence[str], views: Mapping[str, Personal],

@@ -183,7 +183,7 @@ class _Predictor(Recommender):
         rows = self._user_rows(domain)[codes]
         view = self.personal_.get(domain)
         return Users([member.users[rows] for member in self.members_], view and view.users[codes],
-                     view.known[codes] if view else np.zeros(len(rows), bool))
+                     view.rated[codes] if view else np.zeros(len(rows), bool))
 
     def _known_items(self, domain: str, codes: NDArray[np.int32]) -> Items:
         view = self.personal_.get(domain)
@@ -200,25 +200,33 @@ class _Predictor(Recommender):
         each = [self._one_user(domain, user, user_domain) for user in wanted]
         blank = self.personal_[domain].blank if domain in self.personal_ else None
         return Users(
-            [np.stack([own[m] for own, _ in each]) for m in range(len(self.members_))],
-            None if blank is None else np.stack([blank if row is None else row for _, row in each]),
-            np.array([row is not None for _, row in each]),
+            [np.stack([own[m] for own, *_ in each]) for m in range(len(self.members_))],
+            None if blank is None else np.stack([blank if row is None else row for _, row, _ in each]),
+            np.array([rated for *_, rated in each]),
         )
 
-    def _one_user(self, domain: str, user: Any, user_domain: str | None) -> tuple[tuple[Floats, ...], Floats | None]:
-        """Memberships, a member each, and the row in the domain's personal view."""
+    def _one_user(self, domain: str, user: Any,
+                  user_domain: str | None) -> tuple[tuple[Floats, ...], Floats | None, bool]:
+        """Memberships, a member each, the row in the domain's personal view, and if they have ratings there."""
         if isinstance(user, Guest):
             if len(user.memberships) != len(self.members_):
                 raise ValueError("this guest was folded into another model: call fold_in of this one.")
-            return user.memberships, user.personal.get(domain)
+            return user.memberships, user.personal.get(domain), bool(user.ratings.get(domain))
         home, code = self._find_user(domain, user, user_domain)
         if home == domain:
             one = self._known_users(domain, np.array([code]))
-            return tuple(p[0] for p in one.memberships), one.personal[0] if one.known[0] else None
+            row = None if one.personal is None else one.personal[0]
+            return tuple(p[0] for p in one.memberships), row, bool(one.rated[0])
         if self.layout_.separate_users:
             # User clusters of different domains have nothing in common: all we know is the population.
-            return tuple(member.user_shares[self._user_group(domain)] for member in self.members_), None
-        return tuple(member.users[self._user_rows(home)[code]] for member in self.members_), self._visitor(domain, user)
+            return tuple(member.user_shares[self._user_group(domain)] for member in self.members_), None, False
+        memberships = tuple(member.users[self._user_rows(home)[code]] for member in self.members_)
+        return memberships, self._visitor(domain, user), False
+
+    def _own_weights(self, domain: str, users: Users) -> Floats:
+        """What the personal view says about each of some users. (n,)"""
+        weight = np.float32(self.personal_weights_.get(domain, 0.0))
+        return np.where(users.rated, weight, np.minimum(weight, np.float32(weights.VISITOR)))
 
     @property
     def _people_are_shared(self) -> bool:
@@ -280,7 +288,7 @@ class _Predictor(Recommender):
         """Users' factors, (n, D) or, where a personal view is to be pooled, (R, n, D) and that view."""
         from pclf.engines.gpu import Own
 
-        values, weight = self._values[domain], np.float32(self.personal_weights_.get(domain, 0.0)) * users.known
+        values, weight = self._values[domain], self._own_weights(domain, users)
         if users.personal is None or items is None or not weight.any():
             return self._user_factors_by(domain, users, values[None, :])[0], None
         view, by_level = self.personal_[domain], self._user_factors_by(domain, users, np.eye(len(values)))
@@ -293,10 +301,10 @@ class _Predictor(Recommender):
         for start in range(0, max(len(users), len(items)), PAIRS):
             some_users, some_items = users[start:start + PAIRS], items[start:start + PAIRS]
             mixture = self._mixture(some_users, some_items, self.weights_[domain])
-            weight = self.personal_weights_.get(domain, 0.0)
-            if weight and some_users.personal is not None and some_items.personal is not None:
+            weight = self._own_weights(domain, some_users)
+            if weight.any() and some_users.personal is not None and some_items.personal is not None:
                 logits = self.personal_[domain].logits(*_same_length(some_users.personal, some_items.personal))
-                mixture = weights.pool(softmax(logits), mixture, weight * some_users.known)
+                mixture = weights.pool(softmax(logits), mixture, weight)
             parts.append(mixture)
         return np.concatenate(parts) if parts else np.empty((0, self.data_.n_levels))
 
@@ -338,7 +346,7 @@ class _Predictor(Recommender):
 
         values = self._values[domain]
         items = self._item_factors(domain)                                              # (D, V)
-        weight = np.float32(self.personal_weights_.get(domain, 0.0)) * users.known.astype(np.float32)
+        weight = self._own_weights(domain, users)
         if users.personal is None or not weight.any():
             return product(self._user_factors_by(domain, users, values[None, :])[0], items)
         mixture = np.empty((0, 0, 0), np.float32)

@@ -7,6 +7,8 @@ average on the log scale, with weight w:
 
 Both weights of a domain are the best on a grid, by the log score of held-out ratings, each user counting the same. The
 best of many is best by chance as well: a view has to gain twice the standard error of its gain to be heard at all.
+About visitors, who have no ratings in the domain, the personal view knows only how its items are rated, and the mixture
+has the clusters that they belong to elsewhere: w is at most a half there.
 """
 
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from pclf.models.base import Floats
 
 COMMON = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0)
 PERSONAL = tuple(np.round(np.arange(1.0, 0.19, -0.05), 2).tolist())
+VISITOR = 0.5        # most that the personal view says about somebody without ratings in the domain
 FLOOR = 1e-4         # of a probability that is pooled
 MOST = 40_000        # held-out ratings a domain that are looked at
 TRIAL = 200_000      # ratings, about, that are enough for a trial
