@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -66,7 +65,7 @@ class _Mixture(_Predictor):
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             chosen: dict[str, tuple[float, float, float]] = {}
             runs: list[Run] = []
-            max_iter, first_views = self.max_iter, dict[str, Personal]()
+            max_iter = self.max_iter
             if learning:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
                 judge = self._judge(machine, part, layout, held_out) if self.early_stopping else None
@@ -74,8 +73,7 @@ class _Mixture(_Predictor):
                 if judge:
                     best = max(first.trace, key=lambda step: step.held_out or -np.inf)
                     max_iter = best.iteration
-                first_views = self._fit_personal(part, personal_rng, threads)
-                trial = self._fresh(part, layout, [first], first_views)
+                trial = self._fresh(part, layout, [first], self._fit_personal(part, personal_rng, threads))
                 chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
                 runs = [first] if first.interrupted else []
             for rng in seeds:
@@ -84,7 +82,7 @@ class _Mixture(_Predictor):
         interrupted = runs[-1].interrupted
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
-        fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads, first_views))
+        fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads))
         fitted.interrupted_ = interrupted
         fitted._device = getattr(machine, "device", None)
         for name, (common, own, gain) in chosen.items():
@@ -161,11 +159,10 @@ class _Mixture(_Predictor):
             return float(np.concatenate(logs).mean()) if logs else 0.0
         return judge
 
-    def _fit_personal(self, ratings: Ratings, rng: np.random.Generator, n_threads: int,
-                      before: Mapping[str, Personal] = MappingProxyType({})) -> dict[str, Personal]:
+    def _fit_personal(self, ratings: Ratings, rng: np.random.Generator, n_threads: int) -> dict[str, Personal]:
         """Personal views, the largest domain first: where people are the same, it informs the smaller ones.
 
-        before: the views of the trial, which tell the largest too how its users rate elsewhere.
+        Not the other way round as well: their own ratings would come back to them as news.
         """
         apart = self._layout(ratings).separate_users
         wanted = [name for name, d in ratings.domains.items() if len(d) and self._personal_weight(ratings, name) != 0]
@@ -174,7 +171,7 @@ class _Mixture(_Predictor):
         for name in sorted(wanted, key=lambda name: -len(ratings[name])):
             elsewhere = None
             if ratings.shared_users and not apart:
-                elsewhere = personal.rows_elsewhere(ratings, name, wanted, {**before, **out}, self.personal_factors)
+                elsewhere = personal.rows_elsewhere(ratings, name, wanted, out, self.personal_factors)
             out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels, self.personal_factors,
                                      np.random.default_rng(seed), n_threads=n_threads, elsewhere=elsewhere)
         return {name: out[name] for name in wanted}

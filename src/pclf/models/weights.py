@@ -42,11 +42,13 @@ class Transfer:
 
 
 def some_users(data: Ratings, rng: np.random.Generator) -> Ratings:
-    """As many as have about TRIAL ratings; all where people are shared, since a trial tells how they rate elsewhere."""
+    """As many as have about TRIAL ratings; a person is in all domains or in none."""
     share = TRIAL / max(1, data.n_ratings)
-    if share >= 1 or data.shared_users:
+    if share >= 1:
         return data
-    return data.select({name: (rng.random(d.n_users) < share)[d.user] for name, d in data.domains.items()})
+    drawn = rng.random(data.n_users) < share
+    return data.select({name: drawn[rows][d.user] for (name, d), rows in zip(data.domains.items(), data.user_rows,
+                                                                           strict=True)})
 
 
 def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 0.2) -> tuple[Ratings, Ratings]:
