@@ -282,7 +282,7 @@ def curve_part() -> list[str]:
              "common: change of the MAE (mean rule), 5 repeats, 10 ratings given; p of a paired t-test over the repeats "
              "(`python benchmarks/accuracy.py curve`). With the defaults the held-out ratings give the clusters no weight in any "
              "of these cells, so PCLF is as good as its twin to the last digit. Without the personal view "
-             "(`personal_weight=0`) the clusters show what they can do:", "",
+             "(`personal_weight=0`) the clusters are heard, and one sees what pooling does to them:", "",
              "| target ← source | 10 users | 30 users | 100 users |", "|---|---|---|---|"]
     for target in DOMAINS:
         for source in (name for name in DOMAINS if name != target):
