@@ -10,9 +10,9 @@ the ends of the scale, divides opinions), and two more say the rest about a scal
 
 Rows (x, f) of items are Gaussian around a mean with a full covariance; those of users follow a Student distribution,
 since a few are far from all others. Means and covariances are found by empirical Bayes (mean-field inference), so
-somebody with five ratings is shrunk as much as five ratings deserve and nothing is left to tune. The mean depends on
-what is known besides ratings: of a user, what they chose to rate and how they rate in other domains; of an item,
-who chose it and how many did.
+somebody with five ratings is shrunk as much as five ratings deserve. The mean depends on what is known besides
+ratings: of a user, what they chose to rate and how they rate in larger domains; of an item, who chose it and how
+many did.
 
 Offsets after Koren, "Factorization Meets the Neighborhood", KDD 2008, as is the use of choices (SVD++); ordinal levels
 after Koren & Sill, "OrdRec", RecSys 2011; variational inference of factors after Lim & Teh, KDD Cup 2007; factors
