@@ -28,6 +28,7 @@ from scipy.stats import norm, ttest_rel
 
 from pclf import FMM, PCLF, Bias, hold_out
 from pclf.data.ratings import Ratings
+from pclf.data.splits import random_places
 from pclf.evaluate import metrics, paper, protocol
 from pclf.models import personal
 
@@ -123,9 +124,7 @@ def overlap(repeats: int = 6) -> Iterator[dict[str, Any]]:
         who = {name: np.array([place.get(user, -1) for user in i]) for name, i in ids.items()}
         for target, source in (("books", "music"), ("music", "books")):
             own = who[target]
-            order = np.lexsort((rng.random(len(own)), own))
-            rank = np.empty(len(own), np.int64)
-            rank[order] = np.arange(len(own)) - np.searchsorted(own[order], own[order])
+            rank = random_places(own, rng)
             for given, n in product((1, 3), (10, 30, 300)):
                 kept, asked = (own >= 0) & (own < n) | (own >= 300) & (rank < given), (own >= 300) & (rank >= given)
                 train = data.select({target: kept, source: who[source] >= 0})

@@ -135,6 +135,14 @@ def _folds(data: Ratings, n_folds: int, n: int, seed: Seed) -> Iterator[Split]:
                                      "seed": _seed(seed)})
 
 
+def random_places(user: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
+    """The place of each rating, 0, 1, ..., in a random order of its user's.   (n,)"""
+    order = np.lexsort((rng.random(len(user)), user))
+    places = np.empty(len(user), np.intp)
+    places[order] = np.arange(len(user)) - np.searchsorted(user[order], user[order])
+    return places
+
+
 def _keep_n(domain: Domain, tested: NDArray[np.bool_], n: int, rng: np.random.Generator) -> Part:
     """TRAIN, but for the tested ratings beyond n random ones a user: these are TEST."""
     if n < 0:

@@ -307,13 +307,16 @@ class Own(NamedTuple):
     weight: Any    # (B,)
     floor: float   # least probability that is pooled
 
+    def on(self, device: str) -> "Own":
+        return Own._make([*_on(device, *self[:-1]), self.floor])
+
 
 def score_pairs(users: Any, items: Any, user: Any, item: Any, device: str = "cuda",
                 own: Own | None = None) -> NDArray[Any]:
     """<users[user[j]], items[item[j]]> for each pair j, users (B, D), items (V, D); or, with a personal view, the mean
     of the pooled distribution, users (R, B, D): one array a level."""
     users, items, user, item = _on(device, users, items, user, item)
-    own = own and Own._make([*_on(device, *own[:-1]), own.floor])
+    own = own and own.on(device)
     user, item = user.long(), item.long()
     out = torch.empty(len(user), dtype=users.dtype, device=device)
     for part in torch.arange(len(user), device=device).split(1 << 22):
@@ -336,7 +339,7 @@ def score_top_n(users: Any, items: Any, seen_indptr: Any, seen_items: Any, n: in
     and scores, (B, n): -1 and -inf where fewer than n are left. Only a block of B x V is held at a time.
     """
     users, items, seen_indptr, seen_items = _on(device, users, items, seen_indptr, seen_items)
-    own = own and Own._make([*_on(device, *own[:-1]), own.floor])
+    own = own and own.on(device)
     seen_items, n_users, n_top = seen_items.long(), users.shape[-2], min(n, len(items))
     best = torch.full((n_users, n), -1, dtype=torch.int64, device=device)
     scores = torch.full((n_users, n), -torch.inf, dtype=users.dtype, device=device)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Domain, Ratings
-from pclf.data.splits import TEST, TRAIN, Split
+from pclf.data.splits import TEST, TRAIN, Split, random_places
 from pclf.errors import DataError
 
 PAIRS = {"BC-EM": ("BC", "EM"), "BC-ML": ("BC", "ML"), "ML-EM": ("ML", "EM")}
@@ -107,10 +107,7 @@ def sample(dataset: str, domain: Domain, repeat: int) -> Sample:
     chosen = np.flatnonzero((user >= 0) & (item >= 0))
     chosen = chosen[np.lexsort((item[chosen], user[chosen]))]
     user, item, rating = user[chosen], item[chosen], rating[chosen]
-    order = np.lexsort((rng.random(len(user)), user))
-    first = np.concatenate([[0], np.cumsum(np.bincount(user, minlength=N_USERS))[:-1]])
-    rank = np.empty(len(user), np.int32)
-    rank[order] = np.arange(len(user)) - first[user[order]]
+    rank = random_places(user, rng).astype(np.int32)
     return Sample(dataset, repeat, user_ids[users], item_ids[items], user, item, rating.astype(np.int8), rank)
 
 

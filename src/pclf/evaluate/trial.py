@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Domain, Ratings
+from pclf.data.splits import random_places
 from pclf.evaluate.compare import fit_timed
 from pclf.models.base import Floats, Recommender
 from pclf.models.bias import Bias
@@ -91,10 +92,7 @@ class Trial:
     def _kept(self, fit: Fit, tested: NDArray[np.intp]) -> NDArray[np.bool_]:
         """The target's ratings to learn from: `given` of each test user, all of `size` others.   (n,)"""
         domain, rng = self.data[fit.target], self._rng(fit.target, fit.repeat, "ratings")
-        order = np.lexsort((rng.random(len(domain)), domain.user))
-        counts = np.bincount(domain.user, minlength=domain.n_users)
-        place = np.empty(len(domain), np.intp)                 # 0, 1, ... among the ratings of a user
-        place[order] = np.arange(len(domain)) - np.repeat(np.cumsum(counts) - counts, counts)
+        place = random_places(domain.user, rng)
         others = rng.permutation(np.setdiff1d(np.arange(domain.n_users), tested))
         learnt = np.isin(domain.user, others[:fit.size])       # so that small sizes are parts of large ones
         return learnt | (np.isin(domain.user, tested) & (place < self.given))

@@ -145,6 +145,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     for block in range(about_users.shape[1] - elsewhere.shape[1], about_users.shape[1], size):
         user_guess[block:block + shape, :shape] = HABIT * np.eye(shape)
     user_weights, item_weights = user_guess, item_guess
+    user_mean, item_mean = about_users @ user_weights, about_items @ item_weights
     level_counts = np.bincount(levels, minlength=n_levels) + 1.0
     base = np.log(level_counts / level_counts.sum())
 
@@ -159,20 +160,20 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
 
         for iteration in range(SWEEPS):
             *_, user_cov = sweep(by_user, users, user_square, user_trust, *_as_met(items, tilt), item_square,
-                                 np.linalg.inv(user_prior), about_users @ user_weights, FREEDOM)
+                                 np.linalg.inv(user_prior), user_mean, FREEDOM)
             gradient, hessian, item_cov = sweep(
                 by_item, items, item_square, item_trust, *_as_met(users, tilt), user_square,
-                np.linalg.inv(item_prior), about_items @ item_weights, GAUSSIAN)
+                np.linalg.inv(item_prior), item_mean, GAUSSIAN)
             if iteration >= 2:
                 user_weights = _regression(users, about_users, n_users > 0, user_trust, user_guess)
                 user_weights[0, :shape] = 0               # `base` says how everybody rates
-                user_prior = _covariance(users - about_users @ user_weights, user_cov, n_users > 0, user_trust)
                 item_weights = _regression(items, about_items, n_items > 0, item_trust, item_guess)
-                item_prior = _covariance(items - about_items @ item_weights, item_cov, n_items > 0, item_trust)
+                user_mean, item_mean = about_users @ user_weights, about_items @ item_weights
+                user_prior = _covariance(users - user_mean, user_cov, n_users > 0, user_trust)
+                item_prior = _covariance(items - item_mean, item_cov, n_items > 0, item_trust)
             base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
             base -= base.mean()
-    users[n_users == 0] = (about_users @ user_weights)[n_users == 0]
-    items[n_items == 0] = (about_items @ item_weights)[n_items == 0]
+    users[n_users == 0], items[n_items == 0] = user_mean[n_users == 0], item_mean[n_items == 0]
     return Personal(users.astype(np.float32), items.astype(np.float32), base, item_square, user_prior, item_prior,
                     user_weights, item_weights, count, chosen, choosers, n_users > 0)
 

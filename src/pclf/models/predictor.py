@@ -26,6 +26,7 @@ from pclf.models.personal import Personal, tilts
 from pclf.models.weights import Transfer, softmax
 
 PAIRS = 1 << 14               # pairs whose distributions are computed at a time
+NO_RATINGS = np.empty(0, np.int32), np.empty(0, np.uint8)    # items and levels
 
 
 class _Predictor(Recommender):
@@ -91,9 +92,8 @@ class _Predictor(Recommender):
                 for name, (codes, levels) in rated.items() if name in self.personal_ and len(codes)}
         if not self._people_are_shared or not rows:
             return rows
-        nothing = np.empty(0, np.int32), np.empty(0, np.uint8)
-        return {name: view.place(*rated.get(name, nothing), self._beside(name, rows))
-                for name, view in self.personal_.items() if set(rows) - {name} or name in rows}
+        return {name: view.place(*rated.get(name, NO_RATINGS), self._beside(name, rows))
+                for name, view in self.personal_.items()}
 
     def fold_in_item(self, domain: str, ratings: Mapping[Hashable, float]) -> NewItem:
         """A new item of a domain, from the ratings its users gave it: {user: rating}."""
@@ -241,8 +241,7 @@ class _Predictor(Recommender):
             code = int(self.data_[name].users.encode([user])[0])
             if code >= 0 and view.rated[code]:
                 rows[name] = view.users[code]
-        nothing = np.empty(0, np.int32), np.empty(0, np.uint8)
-        return self.personal_[domain].place(*nothing, self._beside(domain, rows)) if rows else None
+        return self.personal_[domain].place(*NO_RATINGS, self._beside(domain, rows)) if rows else None
 
     def _beside(self, domain: str, rows: Mapping[str, Floats]) -> Floats:
         """One person's rows in the other domains, 0 where there is none, as the domain's personal view reads them."""

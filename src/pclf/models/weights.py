@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
+from pclf.data.splits import random_places
 from pclf.models.base import Floats
 
 COMMON = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0)
@@ -56,10 +57,8 @@ def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 
     masks = {}
     for name, d in data.domains.items():
         count = np.bincount(d.user, minlength=d.n_users)
-        order = np.lexsort((rng.random(len(d)), d.user))
-        rank = np.empty(len(d), np.int64)
-        rank[order] = np.arange(len(d)) - np.repeat(np.cumsum(count) - count, count)
-        masks[name] = (rank < np.maximum(1, np.floor(fraction * count))[d.user]) & (count[d.user] > 1)
+        held_out = np.maximum(1, np.floor(fraction * count))
+        masks[name] = (random_places(d.user, rng) < held_out[d.user]) & (count[d.user] > 1)
     return data.select({name: ~mask for name, mask in masks.items()}), data.select(masks)
 
 
@@ -90,11 +89,12 @@ def learn(user: NDArray[np.int32], level: NDArray[np.uint8], common: Floats | No
 
     counts = np.bincount(user)
     owns = personal_weights if personal is not None else (0.0,)
-    plain = _surely_best({w: score(min(common_weights), w) for w in owns})
-    scores = {(min(common_weights), plain): score(min(common_weights), plain)}
-    scores |= {(c, w): score(c, w) for c in sorted(common_weights)[1:] for w in owns}
+    least, *more = sorted(common_weights)
+    alone = {w: score(least, w) for w in owns}
+    plain = _surely_best(alone)
+    scores = {(least, plain): alone[plain]} | {(c, w): score(c, w) for c in more for w in owns}
     chosen = _surely_best(scores)
-    return *chosen, float(scores[chosen].mean() - scores[min(common_weights), plain].mean())
+    return *chosen, float(scores[chosen].mean() - alone[plain].mean())
 
 
 def _surely_best(scores: dict[Any, Floats]) -> Any:
