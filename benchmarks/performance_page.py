@@ -88,7 +88,8 @@ def draw_growth(rows: list[Row]) -> None:
     for x, y, row in zip(n, seconds, rows, strict=True):
         axes.annotate(f"{y:.2g} s, {row['peak_bytes_per_rating']:.0f} bytes a rating", (x, y), xytext=(8, -10),
                       textcoords="offset points", fontsize=8)
-    axes.set(xscale="log", yscale="log", xlabel="ratings", ylabel="seconds", xlim=(n[0] / 2, n[-1] * 6))
+    axes.set(xscale="log", yscale="log", xlabel="ratings", ylabel="seconds", xlim=(n[0] / 2, n[-1] * 6),
+             ylim=(seconds.min() / 2, seconds.max() * 2))
     axes.legend(frameon=False)
     _save(figure, "growth.svg", "Seconds against the number of ratings, on logarithmic axes")
 

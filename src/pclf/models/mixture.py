@@ -100,8 +100,9 @@ class _Mixture(_Predictor):
 
     def _check_settings(self, ratings: Ratings) -> None:
         for name, low in (("n_user_clusters", 1), ("max_iter", 1), ("steps_per_beta", 1), ("personal_factors", 0)):
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}; got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if isinstance(value, str) or value < low:
+                raise ValueError(f"{name} must be at least {low}; got {value!r}.")
         if self.n_restarts != "auto" and (isinstance(self.n_restarts, str) or self.n_restarts < 1):
             raise ValueError(f"n_restarts must be 'auto' or at least 1; got {self.n_restarts!r}.")
         for view in self._layout(ratings).views:
