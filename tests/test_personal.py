@@ -8,7 +8,7 @@ import pclf
 from pclf.engines.ordinal import newton
 from pclf.models import weights
 from pclf.models.choice import learn_choices
-from pclf.models.personal import FREEDOM, _as_met, _squares, tilts
+from pclf.models.personal import FREEDOM, _as_met, _squares, _sums, tilts
 from pclf.models.weights import softmax
 
 F = 3
@@ -55,8 +55,9 @@ def test_a_step_is_the_one_of_the_formulas(n_levels, freedom):
     root = rng.normal(0, 1, (size, size))
     precision, base, trust = root @ root.T + np.eye(size), rng.normal(0, 1, n_levels), np.array([1.0, 1.0, 0.4])
     before, trusted, square = own.copy(), trust.copy(), np.zeros((3, F * (F + 1) // 2), np.float32)
-    *_, total = newton(indptr, other, level, own, square, trust, *_as_met(others, tilt), squares, precision, mean,
-                       freedom, base, tilt, 0, 3)
+    *_, total = sums = _sums(n_levels, size)
+    newton(indptr, other, level, own, square, trust, *_as_met(others, tilt), squares, precision, mean, freedom, base,
+           tilt, 0, 3, *sums)
     np.testing.assert_array_equal(own[1], mean[1])
     covariances = np.zeros((size, size))
     for row in (0, 2):

@@ -15,7 +15,8 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
            own: Array, own_square: Array, trust: Array,           # (rows, D), (rows, F (F + 1) / 2), (rows,): changed
            logits: Array, factors: Array, squares: Array,         # (others, R), (others, F), (others, F (F + 1) / 2)
            precision: Array, mean: Array, freedom: float,         # (D, D), (rows, D): the prior
-           base: Array, tilt: Array, start: int, stop: int) -> tuple[Array, Array, Array]:
+           base: Array, tilt: Array, start: int, stop: int,
+           base_gradient: Array, base_hessian: Array, total_cov: Array) -> None:   # (R,), (R, R), (D, D): added to
     """A step of mean-field inference for the rows start..stop.
 
         log P(r) = base[r] + tilt[0, r] (x[0] + x'[0] + <f, f'>) + sum of tilt[i, r] (x[i] + x'[i])   up to a constant
@@ -23,7 +24,8 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
     where a row is (x, f), D = T + F numbers for T tilts. The other side comes as its logits x' tilt, its factors and,
     for their uncertainty, the lower triangles of E[f' f''], all float32. Under a prior with `freedom` degrees of
     freedom, a Student distribution, the prior of a row counts as much as its `trust`, which is less the farther out the
-    row is. Returns gradient and Hessian of `base`, and the sum of the rows' covariances, each over rows with ratings.
+    row is. Added to: gradient and Hessian of `base`, and the sum of the rows' covariances, each over rows with ratings.
+    Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come out as a SystemError.
     """
     n_levels, n_tilts, size = len(base), len(tilt), own.shape[1]
     n_factors = size - n_tilts
@@ -33,8 +35,6 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
     total, pairs, cross = np.empty(n_levels), np.empty((n_levels, n_levels)), np.empty((n_levels, n_factors), small)
     seen, square = np.empty(n_factors), np.empty(own_square.shape[1], small)
     hessian, gradient, step, gap = np.empty((size, size)), np.empty(size), np.empty(size), np.empty(size)
-    base_gradient, base_hessian = np.zeros(n_levels), np.zeros((n_levels, n_levels))
-    total_cov = np.zeros((size, size))
     for row in range(start, stop):
         if indptr[row] == indptr[row + 1]:
             own[row] = mean[row]
@@ -100,7 +100,6 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
                     own_square[row, a * (a + 1) // 2 + b] = step[i] + own[row, i] * own[row, j]
         if freedom > 0:
             trust[row] = (freedom + size) / (freedom + distance)
-    return base_gradient, base_hessian, total_cov
 
 
 @njit(nogil=True, cache=True, error_model="numpy", fastmath=True)  # type: ignore[untyped-decorator]

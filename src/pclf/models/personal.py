@@ -151,12 +151,15 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
 
     with ThreadPoolExecutor(n_threads) as pool:
         def sweep(grouped: tuple[NDArray, NDArray, NDArray], *given: Any) -> list[Floats]:
-            """A Newton step of every row of one side; what it returns, summed over chunks in order."""
+            """A Newton step of every row of one side; what it adds up, summed over chunks in order."""
             bounds = np.searchsorted(grouped[0], np.linspace(0, len(levels), CHUNKS + 1))
             bounds[0], bounds[-1] = 0, len(grouped[0]) - 1
-            jobs = [(*grouped, *given, base, tilt, int(a), int(b)) for a, b in pairwise(bounds)]
+            out = [_sums(n_levels, size) for _ in range(CHUNKS)]
+            jobs = [(*grouped, *given, base, tilt, int(a), int(b), *sums)
+                    for (a, b), sums in zip(pairwise(bounds), out, strict=True)]
             run = map if n_threads == 1 or len(levels) < SMALL else pool.map
-            return [sum(part) for part in zip(*run(lambda job: newton(*job), jobs), strict=True)]
+            list(run(lambda job: newton(*job), jobs))
+            return [sum(part) for part in zip(*out, strict=True)]
 
         for iteration in range(SWEEPS):
             *_, user_cov = sweep(by_user, users, user_square, user_trust, *_as_met(items, tilt), item_square,
@@ -217,8 +220,14 @@ def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, freedom: floa
     precision, tilt = np.linalg.inv(prior), tilts(len(base))
     met = _as_met(others, tilt)
     for _ in range(NEWTON):
-        newton(indptr, each, levels, row, square, trust, *met, squares, precision, centre, freedom, base, tilt, 0, 1)
+        newton(indptr, each, levels, row, square, trust, *met, squares, precision, centre, freedom, base, tilt, 0, 1,
+               *_sums(len(base), len(mean)))
     return row[0]
+
+
+def _sums(n_levels: int, size: int) -> tuple[Floats, Floats, Floats]:
+    """What `newton` adds to."""
+    return np.zeros(n_levels), np.zeros((n_levels, n_levels)), np.zeros((size, size))
 
 
 def _as_met(rows: Floats, tilt: Floats) -> tuple[Floats, Floats]:
