@@ -4,7 +4,10 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
 import os
+import signal
 import sys
+import threading
+from typing import Any
 
 
 def main() -> None:
@@ -12,6 +15,14 @@ def main() -> None:
     debug = "--debug" in sys.argv or bool(os.environ.get("PCLF_DEBUG"))
     sys.argv = [word for word in sys.argv if word != "--debug"]
     sys.exit(_run(debug))
+
+
+def _ctrl_c(number: int, frame: Any) -> None:
+    """KeyboardInterrupt, but not in a callback of llvmlite, which would drop it: there it comes back in a moment."""
+    if frame is not None and "llvmlite" in frame.f_code.co_filename:
+        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+    else:
+        raise KeyboardInterrupt
 
 
 def _run(debug: bool) -> int:
@@ -23,6 +34,8 @@ def _run(debug: bool) -> int:
     # Whether click is a package of its own or a part of typer, its UsageError is what BadParameter derives from.
     usage_error = typer.BadParameter.__bases__[0]
     try:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, _ctrl_c)
         code = int(app(standalone_mode=False) or 0)
         if code == 130:   # newer typers turn Ctrl-C into this themselves
             raise KeyboardInterrupt
