@@ -8,16 +8,15 @@ import pclf
 from pclf.engines.ordinal import newton
 from pclf.models import weights
 from pclf.models.choice import learn_choices
-from pclf.models.personal import FREEDOM, _as_met, _squares, _sums, tilts
+from pclf.models.personal import FREEDOM, _as_met, _lanes, _squares, _sums, tilts
 from pclf.models.weights import softmax
 
-F = 3
 
-
-def triangle(square):
-    """The symmetric matrix of which `square` is the lower triangle, row by row."""
-    out = np.zeros((F, F))
-    out[np.tril_indices(F)] = square
+def triangle(square, n):
+    """The symmetric matrix of which `square` starts with the lower triangle, row by row. (n, n)"""
+    out = np.zeros((n, n))
+    out[np.tril_indices(n)] = square[:n * (n + 1) // 2]
+    assert not square[n * (n + 1) // 2:].any()
     return out + np.tril(out, -1).T
 
 
@@ -26,13 +25,14 @@ def step_in_numpy(ratings, row, trust, others, squares, precision, mean, base, t
     shape = len(tilt)
     gradient, hessian = -trust * precision @ (row - mean), trust * precision
     for other, level in ratings:
-        theirs, doubt = others[other], triangle(squares[other]) - np.outer(others[other][shape:], others[other][shape:])
+        theirs, f = others[other], others[other][shape:]
+        doubt = triangle(squares[other], len(f)) - np.outer(f, f)
         x = row[:shape] + theirs[:shape]
-        x[0] += row[shape:] @ theirs[shape:]
+        x[0] += row[shape:] @ f
         p = softmax((base + x @ tilt)[None])[0]
         direction = np.zeros((len(base), len(row)))             # of each level's logit by the row
         direction[:, :shape] = tilt.T
-        direction[:, shape:] = np.outer(tilt[0], theirs[shape:])
+        direction[:, shape:] = np.outer(tilt[0], f)
         centred = direction - p @ direction
         gradient = gradient + direction[level] - p @ direction
         hessian = hessian + centred.T @ (p[:, None] * centred)
@@ -43,21 +43,22 @@ def step_in_numpy(ratings, row, trust, others, squares, precision, mean, base, t
 
 
 @pytest.mark.parametrize("n_levels", [2, 3, 5, 10])
-@pytest.mark.parametrize("freedom", [0.0, FREEDOM])
-def test_a_step_is_the_one_of_the_formulas(n_levels, freedom):
+@pytest.mark.parametrize(("n_factors", "freedom"), [(0, FREEDOM), (3, 0.0), (3, FREEDOM), (12, FREEDOM), (20, 0.0)])
+def test_a_step_is_the_one_of_the_formulas(n_levels, n_factors, freedom):
     rng, tilt = np.random.default_rng(n_levels), tilts(n_levels)
-    shape, size = len(tilt), len(tilt) + F
-    others = rng.normal(0, 0.7, (6, size)).astype(np.float32)
-    squares = _squares(others[:, shape:]) + _squares(rng.normal(0, 0.3, (6, F))).astype(np.float32)
-    indptr, other = np.array([0, 4, 4, 6]), np.array([0, 3, 5, 1, 2, 4], np.int32)      # the second row has no ratings
-    level = rng.integers(0, n_levels, 6).astype(np.uint8)
-    own, mean = rng.normal(0, 0.5, (3, size)), rng.normal(0, 0.2, (3, size))
+    shape, size, n_others = len(tilt), len(tilt) + n_factors, 40
+    others = rng.normal(0, 0.4, (n_others, size)).astype(np.float32)
+    squares = _squares(others[:, shape:]) + _squares(rng.normal(0, 0.3, (n_others, n_factors)))
+    indptr = np.array([0, 133, 133, 138])      # more than two batches, no ratings at all, a tile and one
+    other = rng.integers(0, n_others, 138).astype(np.int32)
+    level = rng.integers(0, n_levels, 138).astype(np.uint8)
+    own, mean = rng.normal(0, 0.3, (3, size)), rng.normal(0, 0.2, (3, size))
     root = rng.normal(0, 1, (size, size))
     precision, base, trust = root @ root.T + np.eye(size), rng.normal(0, 1, n_levels), np.array([1.0, 1.0, 0.4])
-    before, trusted, square = own.copy(), trust.copy(), np.zeros((3, F * (F + 1) // 2), np.float32)
+    before, trusted, square = own.copy(), trust.copy(), np.zeros((3, squares.shape[1]), np.float32)
     *_, total = sums = _sums(n_levels, size)
     newton(indptr, other, level, own, square, trust, *_as_met(others, tilt), squares, precision, mean, freedom, base,
-           tilt, 0, 3, *sums)
+           tilt, 0, 3, *sums, *_lanes(n_factors, size))
     np.testing.assert_array_equal(own[1], mean[1])
     covariances = np.zeros((size, size))
     for row in (0, 2):
@@ -66,7 +67,7 @@ def test_a_step_is_the_one_of_the_formulas(n_levels, freedom):
                                       mean[row], base, tilt)
         np.testing.assert_allclose(own[row], expected, atol=1e-5)
         f = expected[shape:]
-        np.testing.assert_allclose(triangle(square[row]), cov[shape:, shape:] + np.outer(f, f), atol=1e-5)
+        np.testing.assert_allclose(triangle(square[row], n_factors), cov[shape:, shape:] + np.outer(f, f), atol=1e-5)
         covariances += trusted[row] * cov
         gap = expected - mean[row]
         distance = gap @ precision @ gap + np.trace(precision @ cov)

@@ -3,38 +3,45 @@
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from pclf.engines.kernels import SIXTEEN, compiled
 from pclf.engines.pooling import exp32
+from pclf.engines.simd import blend, dots, gather, load, minus, store
 
 Array = Any
+FOUR = (0,) * 4      # lanes of weights
+BATCH = 64           # ratings of a row worked on together
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=True)  # type: ignore[untyped-decorator]
+@compiled
 def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,), (n,), (n,): ratings by row
-           own: Array, own_square: Array, trust: Array,           # (rows, D), (rows, F (F + 1) / 2), (rows,): changed
-           logits: Array, factors: Array, squares: Array,         # (others, R), (others, F), (others, F (F + 1) / 2)
+           own: Array, own_square: Array, trust: Array,           # (rows, D), (rows, 16 P), (rows,): changed
+           logits: Array, factors: Array, squares: Array,         # (others, R), (others, W), (others, 16 P)
            precision: Array, mean: Array, freedom: float,         # (D, D), (rows, D): the prior
            base: Array, tilt: Array, start: int, stop: int,
-           base_gradient: Array, base_hessian: Array, total_cov: Array) -> None:   # (R,), (R, R), (D, D): added to
+           base_gradient: Array, base_hessian: Array, total_cov: Array,    # (R,), (R, R), (D, D): added to
+           lanes: Any, row_lanes: Any) -> None:                            # tuples as long as vectors of f and of rows
     """A step of mean-field inference for the rows start..stop.
 
         log P(r) = base[r] + tilt[0, r] (x[0] + x'[0] + <f, f'>) + sum of tilt[i, r] (x[i] + x'[i])   up to a constant
 
-    where a row is (x, f), D = T + F numbers for T tilts. The other side comes as its logits x' tilt, its factors and,
-    for their uncertainty, the lower triangles of E[f' f''], all float32. Under a prior with `freedom` degrees of
-    freedom, a Student distribution, the prior of a row counts as much as its `trust`, which is less the farther out the
-    row is. Added to: gradient and Hessian of `base`, and the sum of the rows' covariances, each over rows with ratings.
-    Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come out as a SystemError.
+    where a row is (x, f), D = T + F numbers for T tilts. The other side comes in float32: its logits x' tilt, its
+    factors and, for their uncertainty, the lower triangles of E[f' f''], both with zeros behind them. Under a prior
+    with `freedom` degrees of freedom, a Student distribution, the prior of a row counts as much as its `trust`, which
+    is less the farther out the row is. Added to: gradient and Hessian of `base`, and the sum of the rows' covariances,
+    each over rows with ratings. Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come
+    out as a SystemError.
     """
     n_levels, n_tilts, size = len(base), len(tilt), own.shape[1]
-    n_factors = size - n_tilts
-    small = np.float32
-    step_up = tilt[0].astype(small)
-    (mine, p, w), f = np.empty((3, n_levels), small), np.empty(n_factors, small)
-    total, pairs, cross = np.empty(n_levels), np.empty((n_levels, n_levels)), np.empty((n_levels, n_factors), small)
-    seen, square = np.empty(n_factors), np.empty(own_square.shape[1], small)
-    hessian, gradient, step, gap = np.empty((size, size)), np.empty(size), np.empty(size), np.empty(size)
+    n_factors, n_pieces, small = size - n_tilts, squares.shape[1] // 16, np.float32
+    step_up, index, pieces = tilt[0].astype(small), np.empty(BATCH, np.int32), np.empty(BATCH, np.int64)
+    mine, f = np.empty(n_levels, small), np.zeros(len(lanes), small)
+    p, w = np.empty((n_levels, BATCH), small), np.empty((n_levels, BATCH), small)
+    met, v, g = np.empty(BATCH, small), np.empty(BATCH, small), np.empty(BATCH, small)
+    top, whole, mean_step = np.empty(BATCH, small), np.empty(BATCH, small), np.empty(BATCH, small)
+    total, pairs, counts = np.empty(n_levels), np.empty((n_levels, n_levels)), np.empty(n_levels)
+    sums, square = np.empty((n_levels, len(lanes)), small), np.empty(16 * n_pieces, small)
+    hessian, gradient, gap = np.zeros((size, len(row_lanes))), np.empty(size), np.empty(size)
     for row in range(start, stop):
         if indptr[row] == indptr[row + 1]:
             own[row] = mean[row]
@@ -44,131 +51,165 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
             for i in range(n_tilts):
                 x += tilt[i, k] * own[row, i]
             mine[k] = x
-        f[:] = own[row, n_tilts:]
-        total[:], pairs[:], cross[:], square[:], seen[:], gradient[:] = 0, 0, 0, 0, 0, 0
-        for n in range(indptr[row], indptr[row + 1]):
-            theirs, met = factors[other[n]], small(0)
-            for i in range(n_factors):
-                met += f[i] * theirs[i]
-            top = small(-1e30)
+        for i in range(n_factors):
+            f[i] = own[row, n_tilts + i]
+        total[:], pairs[:], counts[:], sums[:], square[:] = 0, 0, 0, 0, 0
+        for first in range(indptr[row], indptr[row + 1], BATCH):
+            n = min(BATCH, indptr[row + 1] - first)
+            n_tiles = (n + 3) // 4
+            for j in range(n):
+                index[j] = other[first + j]
+                counts[level[first + j]] += 1
+                for k in range(n_levels):
+                    p[k, j] = logits[index[j], k]
+            index[n:4 * n_tiles] = index[0]                       # ratings that do not exist, of somebody who does
+            for j in range(4 * n_tiles):
+                pieces[j] = n_pieces * np.int64(index[j])
+            for t in range(n_tiles):
+                store(met, t, dots(load(f, 0, lanes), gather(factors, index, 4 * t, 0, lanes)))
+            _levels(mine, step_up, level[first:first + n], met, p, w, v, g, top, whole, mean_step)
             for k in range(n_levels):
-                p[k] = mine[k] + logits[other[n], k] + step_up[k] * met
-                top = max(top, p[k])
-            whole = small(0)
-            for k in range(n_levels):
-                p[k] = exp32(p[k] - top)
-                whole += p[k]
-            mean_step = small(0)
-            for k in range(n_levels):
-                p[k] /= whole
-                mean_step += p[k] * step_up[k]
-            v = small(0)
-            for k in range(n_levels):
-                w[k] = p[k] * (step_up[k] - mean_step)            # the change of P(r) with the offset
-                v += w[k] * step_up[k]
-                total[k] += p[k]
+                total[k] += p[k, :n].sum()
                 for j in range(k + 1):
-                    pairs[k, j] += p[k] * p[j]
-            total[level[n]] -= 1
-            g, again = step_up[level[n]] - mean_step, v * met
-            for i in range(n_factors):
-                gradient[n_tilts + i] += g * theirs[i]
-                seen[i] += again * theirs[i]
-            for k in range(n_levels):
-                for i in range(n_factors):
-                    cross[k, i] += w[k] * theirs[i]
-            theirs_square = squares[other[n]]
-            for i in range(len(square)):
-                square[i] += v * theirs_square[i]
-        _assemble(hessian, gradient, total, pairs, cross, square, seen, level[indptr[row]:indptr[row + 1]],
-                  own[row], mean[row], trust[row], precision, tilt, base_gradient, base_hessian)
-        _cholesky(hessian)
-        _solve(hessian, gradient, step)
+                    pairs[k, j] += _inner(p[k], p[j], n)
+            w[:, n:], v[n:], g[n:] = 0, 0, 0
+            for t in range(n_tiles):
+                tile = gather(factors, index, 4 * t, 0, lanes)
+                store(sums, 0, blend(tile, load(g, t, FOUR), load(sums, 0, lanes)))
+                for k in range(1, n_levels):
+                    store(sums, k, blend(tile, load(w, k * (BATCH // 4) + t, FOUR), load(sums, k, lanes)))
+            for i in range(n_pieces):
+                piece = load(square, i, SIXTEEN)
+                for t in range(n_tiles):
+                    piece = blend(gather(squares, pieces, 4 * t, i, SIXTEEN), load(v, t, FOUR), piece)
+                store(square, i, piece)
+        _assemble(hessian, gradient, total, pairs, counts, sums, square, own[row], mean[row], trust[row],
+                  precision, tilt, base_gradient, base_hessian)
+        _invert(hessian, row_lanes)
+        cov = hessian                                             # now
         for i in range(size):
-            own[row, i] += min(1.0, max(-1.0, step[i]))
+            step = 0.0
+            for j in range(size):
+                step += cov[i, j] * gradient[j]
+            own[row, i] += min(1.0, max(-1.0, step))
             gap[i] = own[row, i] - mean[row, i]
         distance = 0.0
-        for j in range(size):
-            gradient[:] = 0.0
-            gradient[j] = 1.0
-            _solve(hessian, gradient, step)
-            for i in range(size):
-                total_cov[i, j] += trust[row] * step[i]
-                distance += precision[i, j] * (gap[i] * gap[j] + step[i])
-                if j >= n_tilts and i >= j:
-                    a, b = i - n_tilts, j - n_tilts
-                    own_square[row, a * (a + 1) // 2 + b] = step[i] + own[row, i] * own[row, j]
+        for i in range(size):
+            for j in range(size):
+                total_cov[i, j] += trust[row] * cov[i, j]
+                distance += precision[i, j] * (gap[i] * gap[j] + cov[i, j])
+        place = 0
+        for i in range(n_tilts, size):
+            for j in range(n_tilts, i + 1):
+                own_square[row, place] = cov[i, j] + own[row, i] * own[row, j]
+                place += 1
         if freedom > 0:
             trust[row] = (freedom + size) / (freedom + distance)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=True)  # type: ignore[untyped-decorator]
-def _assemble(hessian: Array, gradient: Array, total: Array, pairs: Array, cross: Array, square: Array, seen: Array,
-              level: Array, row: Array, mean: Array, trust: float, precision: Array, tilt: Array, base_gradient: Array,
+@compiled
+def _levels(mine: Array, step_up: Array, level: Array, met: Array,                # (R,), (R,), (n,), (n,)
+            p: Array, w: Array, v: Array, g: Array, top: Array, whole: Array, mean: Array) -> None:
+    """What each of n ratings says.
+
+    p: comes as logits of the other side, becomes P(r). w: the change of P(r) with the offset. v: the variance of the
+    step. g: how much larger it was than expected, and the part of it that E[f f'] counts again.
+    """
+    n = len(level)
+    top[:], whole[:], mean[:], v[:] = -np.inf, 0, 0, 0
+    for k in range(len(mine)):
+        row, a, b = p[k], mine[k], step_up[k]
+        for j in range(n):
+            row[j] += a + b * met[j]
+            top[j] = max(top[j], row[j])
+    for k in range(len(mine)):
+        row, b = p[k], step_up[k]
+        for j in range(n):
+            row[j] = exp32(row[j] - top[j])
+            whole[j] += row[j]
+            mean[j] += b * row[j]
+    for j in range(n):
+        whole[j] = np.float32(1) / whole[j]
+        mean[j] *= whole[j]
+    for k in range(len(mine)):
+        row, change, b = p[k], w[k], step_up[k]
+        for j in range(n):
+            row[j] *= whole[j]
+            change[j] = row[j] * (b - mean[j])
+            v[j] += b * change[j]
+    for j in range(n):
+        g[j] = step_up[level[j]] - mean[j] + v[j] * met[j]
+
+
+@compiled
+def _inner(x: Array, y: Array, n: int) -> Any:
+    out = np.float32(0)
+    for j in range(n):
+        out += x[j] * y[j]
+    return out
+
+
+@compiled
+def _assemble(hessian: Array, gradient: Array, total: Array, pairs: Array, counts: Array, sums: Array, square: Array,
+              row: Array, mean: Array, trust: float, precision: Array, tilt: Array, base_gradient: Array,
               base_hessian: Array) -> None:
     """From the sums over a row's ratings, by level, to gradient and Hessian of the row and of `base`.
 
-    total: sum of P(r), less 1 for each rating of r. pairs: sum of P(r) P(s), s <= r. cross: sum of dP(r) f'.
+    total: sum of P(r). pairs: sum of P(r) P(s), s <= r. counts: ratings of r. sums: of dP(r) f' for r > 0, those of 0
+    being minus all others; in its place the factors' gradient.
     """
     n_levels, n_tilts, size = len(total), len(tilt), len(row)
-    counts = np.zeros(n_levels)
-    for r in level:
-        counts[r] += 1
-    spread = np.empty((n_levels, n_levels))                       # sum of diag(P) - P P'
+    hessian[:, :size], gradient[:] = trust * precision, 0
     for k in range(n_levels):
-        base_gradient[k] -= total[k]
-        for j in range(k + 1):
-            spread[k, j] = spread[j, k] = -pairs[k, j]
-        spread[k, k] += total[k] + counts[k]
-    base_hessian += spread
-    hessian[:] = trust * precision
+        base_gradient[k] += counts[k] - total[k]
+        for j in range(k):
+            pairs[j, k] = pairs[k, j]
+        base_hessian[k, k] += total[k]
+        for i in range(n_tilts):
+            gradient[i] += tilt[i, k] * (counts[k] - total[k])
     for i in range(n_tilts):
         for k in range(n_levels):
-            gradient[i] -= tilt[i, k] * total[k]
+            spread = tilt[i, k] * total[k]
             for j in range(n_levels):
-                for h in range(i + 1):
-                    hessian[i, h] += tilt[i, k] * spread[k, j] * tilt[h, j]
-    # E[f f'] counts the certain part of <f, f'> again, which the gradient has already: `seen` takes it back.
+                spread -= tilt[i, j] * pairs[j, k]
+            for h in range(i + 1):
+                hessian[i, h] += spread * tilt[h, k]
+    base_hessian -= pairs
+    for k in range(1, n_levels):
+        for i in range(n_tilts):
+            for j in range(n_tilts, size):
+                hessian[j, i] += (tilt[i, k] - tilt[i, 0]) * sums[k, j - n_tilts]
     place = 0
-    for i in range(size - n_tilts):
-        gradient[n_tilts + i] += seen[i]
-        for j in range(n_tilts):
-            for k in range(n_levels):
-                hessian[n_tilts + i, j] += tilt[j, k] * cross[k, i]
-        for j in range(i + 1):
-            hessian[n_tilts + i, n_tilts + j] += square[place]
-            gradient[n_tilts + i] -= square[place] * row[n_tilts + j]
+    for i in range(n_tilts, size):
+        gradient[i] += sums[0, i - n_tilts]
+        for j in range(n_tilts, i + 1):
+            hessian[i, j] += square[place]
+            gradient[i] -= square[place] * row[j]
             if j < i:
-                gradient[n_tilts + j] -= square[place] * row[n_tilts + i]
+                gradient[j] -= square[place] * row[i]
             place += 1
     for i in range(size):
         for j in range(size):
             gradient[i] -= trust * precision[i, j] * (row[j] - mean[j])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _cholesky(a: Array) -> None:
-    """The lower triangle of a becomes its Cholesky factor."""
-    for j in range(len(a)):
-        for k in range(j):
-            a[j, j] -= a[j, k] * a[j, k]
-        a[j, j] = np.sqrt(max(a[j, j], 1e-12))
-        for i in range(j + 1, len(a)):
-            for k in range(j):
-                a[i, j] -= a[i, k] * a[j, k]
-            a[i, j] /= a[j, j]
+@compiled
+def _invert(a: Array, lanes: Any) -> None:
+    """a, symmetric and positive, of which the lower triangle counts, becomes its inverse: Gauss-Jordan elimination.
 
-
-@njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _solve(factor: Array, b: Array, out: Array) -> None:
-    """out = (L L') ** -1 b"""
-    n = len(b)
+    a has `lanes` numbers in a row, of which as many count as it has rows.
+    """
+    n = len(a)
     for i in range(n):
-        out[i] = b[i]
-        for k in range(i):
-            out[i] -= factor[i, k] * out[k]
-        out[i] /= factor[i, i]
-    for i in range(n - 1, -1, -1):
-        for k in range(i + 1, n):
-            out[i] -= factor[k, i] * out[k]
-        out[i] /= factor[i, i]
+        for j in range(i):
+            a[j, i] = a[i, j]
+    for i in range(n):
+        inverse = 1 / max(a[i, i], 1e-12)
+        a[i, i] += 1                             # column i turns from that of a into that of the inverse
+        row = load(a, i, lanes)
+        row = minus(row, 1 - inverse, row)
+        for k in range(n):
+            if k != i:
+                store(a, k, minus(load(a, k, lanes), a[k, i], row))
+        store(a, i, row)
+        a[i, i] = inverse

@@ -210,6 +210,14 @@ def plus(e: Writer, x: Any, y: Any) -> Any:
     return e.b.fadd(x, y)
 
 
+@emitted(lambda y, a, x: y)
+def minus(e: Writer, y: Any, a: Any, x: Any) -> Any:
+    """y - a * x for a number a."""
+    splatted = e.b.insert_element(splat(x.type, 0), a, INDEX(0))
+    product = e.b.fmul(x, e.pick(splatted, [0] * x.type.count), flags=("contract",))
+    return e.b.fsub(y, product, flags=("contract",))
+
+
 @emitted(lambda tile, w, total: total)
 def blend(e: Writer, tile: list[Any], w: Any, total: Any) -> Any:
     """total + w[0] * tile[0] + ... + w[3] * tile[3], a vector."""

@@ -22,7 +22,7 @@ from pclf.models.base import Floats
 
 PLACES = 12          # dimensions
 SPARE = 8            # more of them while they are sought
-PASSES = 10          # of subspace iteration
+PASSES = 6           # of subspace iteration
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def learn_choices(by_user: csr_array, by_item: csr_array, rng: np.random.Generat
 
 def leading(x: LinearOperator, n: int, n_passes: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Orthonormal bases of about the n leading left and right singular vectors, by subspace iteration."""
-    right = rng.normal(size=(x.shape[1], n))
+    right = rng.normal(size=(x.shape[1], n)).astype(x.dtype)
     for _ in range(n_passes):
         left = np.linalg.qr(x @ right)[0]
         right = np.linalg.qr(x.H @ left)[0]
@@ -63,7 +63,7 @@ def _correspondence(by_user: csr_array, by_item: csr_array, rng: np.random.Gener
     """The places of users and of items. (U, Q), (V, Q)"""
     n_users, n_items = by_user.shape
     sums = [np.diff(side.indptr).astype(np.float64) for side in (by_user, by_item)]
-    scale = [np.sqrt(np.maximum(s, 1) / max(1, by_user.nnz)) for s in sums]
+    scale = [np.sqrt(np.maximum(s, 1) / max(1, by_user.nnz)).astype(np.float32) for s in sums]
     chance = [(s > 0) * root for s, root in zip(sums, scale, strict=True)]        # the singular vectors of r c'
 
     def product(rated: csr_array, own: int, other: int, x: Floats) -> Floats:
@@ -71,7 +71,7 @@ def _correspondence(by_user: csr_array, by_item: csr_array, rng: np.random.Gener
         scaled = (rated @ (x / scale[other][:, None])) / (scale[own][:, None] * max(1, rated.nnz))
         return scaled - np.outer(chance[own], chance[other] @ x)
 
-    x = LinearOperator((n_users, n_items), dtype=np.float64,
+    x = LinearOperator((n_users, n_items), dtype=np.float32,
                        matvec=lambda v: product(by_user, 0, 1, v), matmat=lambda v: product(by_user, 0, 1, v),
                        rmatvec=lambda v: product(by_item, 1, 0, v), rmatmat=lambda v: product(by_item, 1, 0, v))
     size = min(n_users, n_items, PLACES + SPARE)

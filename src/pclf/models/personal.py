@@ -28,16 +28,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 
 from pclf.data.ratings import Domain, Ratings
+from pclf.engines.cpu import width
 from pclf.models.base import Floats
 from pclf.models.choice import Choice, learn_choices
 
 SHAPE = 4            # numbers of a shape, at most
 CHUNKS = 16          # fixed, so that the bits do not depend on the number of threads
 NEWTON = 10          # steps that place a newcomer
-SWEEPS = 16          # over users and items; more fit the ratings better and predict worse
+SWEEPS = 12          # over users and items; more fit the ratings better and predict worse
 SMALL = 20_000       # ratings below which threads cost more than they give
 RIDGE = 100.0        # rows that speak against each weight of a regression
 HABIT = 0.3          # of a person's shape elsewhere is expected here, before ratings say how much it is
@@ -52,7 +53,7 @@ class Personal:
     users: Floats             # (U, D)
     items: Floats             # (V, D)
     base: Floats              # (R,)
-    item_square: Floats       # (V, F (F + 1) / 2) lower triangles of E[f f']
+    item_square: Floats       # (V, 16 P) lower triangles of E[f f'], zeros behind them
     user_prior: Floats        # (D, D) covariance
     item_prior: Floats        # (D, D)
     user_weights: Floats      # (1 + Q + elsewhere, D) regression of users on 1, their choice, their rows elsewhere
@@ -139,6 +140,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     users, items = np.zeros((domain.n_users, size)), np.zeros((domain.n_items, size))
     items[:, shape:] = rng.normal(0, 0.3, (domain.n_items, n_factors))
     user_square, item_square = _squares(users[:, shape:]), _squares(items[:, shape:])
+    lanes = _lanes(n_factors, size)
     user_trust, item_trust = np.ones(domain.n_users), np.ones(domain.n_items)
     user_prior, item_prior = 0.2 * np.eye(size), np.diag([0.2, *[0.1] * (shape - 1), *[0.2] * n_factors])
     user_guess, item_guess = np.zeros((about_users.shape[1], size)), np.zeros((about_items.shape[1], size))
@@ -155,7 +157,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
             bounds = np.searchsorted(grouped[0], np.linspace(0, len(levels), CHUNKS + 1))
             bounds[0], bounds[-1] = 0, len(grouped[0]) - 1
             out = [_sums(n_levels, size) for _ in range(CHUNKS)]
-            jobs = [(*grouped, *given, base, tilt, int(a), int(b), *sums)
+            jobs = [(*grouped, *given, base, tilt, int(a), int(b), *sums, *lanes)
                     for (a, b), sums in zip(pairwise(bounds), out, strict=True)]
             run = map if n_threads == 1 or len(levels) < SMALL else pool.map
             list(run(lambda job: newton(*job), jobs))
@@ -221,7 +223,7 @@ def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, freedom: floa
     met = _as_met(others, tilt)
     for _ in range(NEWTON):
         newton(indptr, each, levels, row, square, trust, *met, squares, precision, centre, freedom, base, tilt, 0, 1,
-               *_sums(len(base), len(mean)))
+               *_sums(len(base), len(mean)), *_lanes(len(mean) - len(tilt), len(mean)))
     return row[0]
 
 
@@ -231,9 +233,16 @@ def _sums(n_levels: int, size: int) -> tuple[Floats, Floats, Floats]:
 
 
 def _as_met(rows: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-    """Rows as the other side meets them: what their shapes do to each level, and their factors. (n, R), (n, F)"""
-    n = len(tilt)
-    return (rows[:, :n] @ tilt).astype(np.float32), np.ascontiguousarray(rows[:, n:], np.float32)
+    """Rows as the other side meets them: what their shapes do to each level, and their factors. (n, R), (n, W)"""
+    n, size = len(tilt), rows.shape[1]
+    factors = np.zeros((len(rows), width(size - n)), np.float32)
+    factors[:, :size - n] = rows[:, n:]
+    return (rows[:, :n] @ tilt).astype(np.float32), factors
+
+
+def _lanes(n_factors: int, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What tells `newton` how long its vectors are."""
+    return (0,) * width(n_factors), (0,) * width(size)
 
 
 def _about_count(n: NDArray[np.int64], count: Floats) -> Floats:
@@ -262,13 +271,16 @@ def _covariance(gaps: Floats, cov: Floats, seen: NDArray[np.bool_], trust: Float
 
 
 def _squares(factors: Floats) -> Floats:
-    """Lower triangles of f f'. (n, F (F + 1) / 2)"""
+    """Lower triangles of f f', with zeros behind them up to a multiple of 16. (n, 16 P)"""
     i, j = np.tril_indices(factors.shape[1])
-    return (factors[:, i] * factors[:, j]).astype(np.float32)
+    out = np.zeros((len(factors), -(-len(i) // 16) * 16), np.float32)
+    out[:, :len(i)] = factors[:, i] * factors[:, j]
+    return out
 
 
 def _grouped(row: NDArray[np.int32], other: NDArray[np.int32], level: NDArray[np.uint8],
              n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
-    order = np.argsort(row, kind="stable")
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=n_rows))])
-    return indptr, other[order], level[order]
+    """Ratings by row, in the order they come in. SciPy turns columns into rows by a counting sort."""
+    n = len(row)
+    by_row = csc_array((np.ones(n, bool), row, np.arange(n + 1)), shape=(n_rows, n)).tocsr()
+    return by_row.indptr.astype(np.int64), other[by_row.indices], level[by_row.indices]

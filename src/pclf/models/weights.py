@@ -26,7 +26,7 @@ PERSONAL = tuple(np.round(np.arange(1.0, 0.19, -0.05), 2).tolist())
 VISITOR = 0.5        # most that the personal view says about somebody without ratings in the domain
 FLOOR = 1e-4         # of a probability that is pooled
 MOST = 40_000        # held-out ratings a domain that are looked at
-TRIAL = 200_000      # ratings, about, that are enough for a trial
+TRIAL = 100_000      # ratings, about, that are enough for a trial
 SURE = 2.0           # standard errors that a gain must have
 
 
@@ -82,11 +82,15 @@ def learn(user: NDArray[np.int32], level: NDArray[np.uint8], common: Floats | No
     """The common and personal weights, and the gain over no common view."""
     def score(w_common: float, w: float) -> Floats:
         """The mean log probability of the ratings of each user."""
-        mixture = specific if common is None else w_common * common + (1 - w_common) * specific
-        probability = mixture if personal is None else pool(personal, mixture, w)
-        logs = np.log(np.maximum(probability[np.arange(len(level)), level], 1e-9))
-        return (np.bincount(user, logs) / np.maximum(counts, 1))[counts > 0]
+        logs = own_logs * w + mixture_logs[w_common] * (1 - w) if personal is not None else mixture_logs[w_common]
+        gains = logs[at, level] - np.log(np.exp(logs).sum(axis=1))
+        return (np.bincount(user, gains) / np.maximum(counts, 1))[counts > 0]
 
+    def log(p: Floats) -> Floats:
+        return np.log(np.maximum(p, FLOOR, dtype=np.float32))
+
+    at, own_logs = np.arange(len(level)), log(personal) if personal is not None else 0.0
+    mixture_logs = {w: log(specific if common is None else w * common + (1 - w) * specific) for w in common_weights}
     counts = np.bincount(user)
     owns = personal_weights if personal is not None else (0.0,)
     least, *more = sorted(common_weights)
