@@ -8,7 +8,7 @@ import pclf
 from pclf.engines.ordinal import newton
 from pclf.models import weights
 from pclf.models.choice import learn_choices
-from pclf.models.personal import FREEDOM, _as_met, _lanes, _squares, _sums, tilts
+from pclf.models.personal import FREEDOM, _as_met, _covariance, _lanes, _precisions, _squares, _sums, tilts
 from pclf.models.weights import softmax
 
 
@@ -20,10 +20,10 @@ def triangle(square, n):
     return out + np.tril(out, -1).T
 
 
-def step_in_numpy(ratings, row, trust, others, squares, precision, mean, base, tilt):
+def step_in_numpy(ratings, row, others, squares, precision, mean, base, tilt):
     """A Newton step of one row, written down as the formulas are. The new row and its covariance."""
     shape = len(tilt)
-    gradient, hessian = -trust * precision @ (row - mean), trust * precision
+    gradient, hessian = -precision @ (row - mean), precision
     for other, level in ratings:
         theirs, f = others[other], others[other][shape:]
         doubt = triangle(squares[other], len(f)) - np.outer(f, f)
@@ -54,26 +54,54 @@ def test_a_step_is_the_one_of_the_formulas(n_levels, n_factors, freedom):
     level = rng.integers(0, n_levels, 138).astype(np.uint8)
     own, mean = rng.normal(0, 0.3, (3, size)), rng.normal(0, 0.2, (3, size))
     root = rng.normal(0, 1, (size, size))
-    precision, base, trust = root @ root.T + np.eye(size), rng.normal(0, 1, n_levels), np.array([1.0, 1.0, 0.4])
+    covariance = np.linalg.inv(root @ root.T + np.eye(size))
+    base, trust = rng.normal(0, 1, n_levels), np.array([1.0, 1.0, 0.4])
     before, trusted, square = own.copy(), trust.copy(), np.zeros((3, squares.shape[1]), np.float32)
-    *_, total = sums = _sums(n_levels, size)
-    newton(indptr, other, level, own, square, trust, *_as_met(others, tilt), squares, precision, mean, freedom, base,
-           tilt, 0, 3, *sums, *_lanes(n_factors, size))
+    *_, shape_total, total = sums = _sums(n_levels, shape, size)
+    newton(indptr, other, level, own, square, trust, *_as_met(others, tilt), squares, *_precisions(covariance, shape),
+           mean, freedom, base, tilt, 0, 3, *sums, *_lanes(n_factors, size))
     np.testing.assert_array_equal(own[1], mean[1])
-    covariances = np.zeros((size, size))
+    covariances, shape_covariances = np.zeros((size, size)), np.zeros((shape, shape))
     for row in (0, 2):
         ratings = list(zip(other, level, strict=True))[indptr[row]:indptr[row + 1]]
-        expected, cov = step_in_numpy(ratings, before[row], trusted[row], others.astype(float), squares, precision,
-                                      mean[row], base, tilt)
+        precision = np.linalg.inv(with_wider_shapes(covariance, shape, trusted[row]))
+        expected, cov = step_in_numpy(ratings, before[row], others.astype(float), squares, precision, mean[row], base,
+                                      tilt)
         np.testing.assert_allclose(own[row], expected, atol=1e-5)
         f = expected[shape:]
         np.testing.assert_allclose(triangle(square[row], n_factors), cov[shape:, shape:] + np.outer(f, f), atol=1e-5)
-        covariances += trusted[row] * cov
-        gap = expected - mean[row]
-        distance = gap @ precision @ gap + np.trace(precision @ cov)
-        now = (freedom + size) / (freedom + distance) if freedom else trusted[row]
+        covariances += cov
+        shape_covariances += trusted[row] * cov[:shape, :shape]
+        gap = (expected - mean[row])[:shape]
+        inner = np.linalg.inv(covariance[:shape, :shape])
+        distance = gap @ inner @ gap + np.trace(inner @ cov[:shape, :shape])
+        now = (freedom + shape) / (freedom + distance) if freedom else trusted[row]
         assert trust[row] == pytest.approx(now, rel=1e-4)
     np.testing.assert_allclose(total, covariances, atol=1e-5)
+    np.testing.assert_allclose(shape_total, shape_covariances, atol=1e-5)
+
+
+def with_wider_shapes(covariance, n, trust):
+    """The covariance of (x, f) when that of x is 1 / trust times as large and f given x is as before."""
+    shapes = covariance[:n, :n]
+    slope = np.linalg.solve(shapes, covariance[:n, n:]).T
+    rest = covariance[n:, n:] - slope @ shapes @ slope.T
+    wide = shapes / trust
+    return np.block([[wide, wide @ slope.T], [slope @ wide, rest + slope @ wide @ slope.T]])
+
+
+def test_the_covariance_is_the_one_that_rows_were_drawn_with():
+    """Shapes drawn with trusts of their own, factors that depend on them."""
+    rng, n, t = np.random.default_rng(0), 40_000, 2
+    root = rng.normal(size=(5, 5))
+    covariance = root @ root.T + np.eye(5)
+    trust = rng.gamma(4, 1 / 4, n)
+    slope = np.linalg.solve(covariance[:t, :t], covariance[:t, t:])
+    rest = covariance[t:, t:] - covariance[t:, :t] @ slope
+    x = rng.multivariate_normal(np.zeros(t), covariance[:t, :t], n) / np.sqrt(trust)[:, None]
+    rows = np.concatenate([x, x @ slope + rng.multivariate_normal(np.zeros(3), rest, n)], axis=1)
+    found = _covariance(rows, np.zeros((t, t)), np.zeros((5, 5)), np.ones(n, bool), trust)
+    np.testing.assert_allclose(found, covariance, atol=0.03 * np.abs(covariance).max())
 
 
 @pytest.mark.parametrize("n_levels", [1, 2, 3, 5, 10])

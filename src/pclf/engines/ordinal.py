@@ -17,9 +17,11 @@ BATCH = 64           # ratings of a row worked on together
 def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,), (n,), (n,): ratings by row
            own: Array, own_square: Array, trust: Array,           # (rows, D), (rows, 16 P), (rows,): changed
            logits: Array, factors: Array, squares: Array,         # (others, R), (others, W), (others, 16 P)
-           precision: Array, mean: Array, freedom: float,         # (D, D), (rows, D): the prior
+           shape_precision: Array, precision: Array,              # (T, T), (D, D): of x, and of f given x
+           mean: Array, freedom: float,                           # (rows, D)
            base: Array, tilt: Array, start: int, stop: int,
-           base_gradient: Array, base_hessian: Array, total_cov: Array,    # (R,), (R, R), (D, D): added to
+           base_gradient: Array, base_hessian: Array,                      # (R,), (R, R): added to
+           shape_cov: Array, total_cov: Array,                             # (T, T), (D, D): added to
            lanes: Any, row_lanes: Any) -> None:                            # tuples as long as vectors of f and of rows
     """A step of mean-field inference for the rows start..stop.
 
@@ -27,10 +29,10 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
 
     where a row is (x, f), D = T + F numbers for T tilts. The other side comes in float32: its logits x' tilt, its
     factors and, for their uncertainty, the lower triangles of E[f' f''], both with zeros behind them. Under a prior
-    with `freedom` degrees of freedom, a Student distribution, the prior of a row counts as much as its `trust`, which
-    is less the farther out the row is. Added to: gradient and Hessian of `base`, and the sum of the rows' covariances,
-    each over rows with ratings. Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come
-    out as a SystemError.
+    of x with `freedom` degrees of freedom, a Student distribution, it counts as much as the row's `trust`, which is
+    less the farther out x is. Added to: gradient and Hessian of `base`, and the sums of the covariances of x, times the
+    trust, and of the whole row; each over rows with ratings. Nothing is returned: numba runs Python to wrap an array,
+    and Ctrl-C there would come out as a SystemError.
     """
     n_levels, n_tilts, size = len(base), len(tilt), own.shape[1]
     n_factors, n_pieces, small = size - n_tilts, squares.shape[1] // 16, np.float32
@@ -84,7 +86,7 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
                     piece = blend(gather(squares, pieces, 4 * t, i, SIXTEEN), load(v, t, FOUR), piece)
                 store(square, i, piece)
         _assemble(hessian, gradient, total, pairs, counts, sums, square, own[row], mean[row], trust[row],
-                  precision, tilt, base_gradient, base_hessian)
+                  shape_precision, precision, tilt, base_gradient, base_hessian)
         _invert(hessian, row_lanes)
         cov = hessian                                             # now
         for i in range(size):
@@ -96,15 +98,18 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
         distance = 0.0
         for i in range(size):
             for j in range(size):
-                total_cov[i, j] += trust[row] * cov[i, j]
-                distance += precision[i, j] * (gap[i] * gap[j] + cov[i, j])
+                total_cov[i, j] += cov[i, j]
+        for i in range(n_tilts):
+            for j in range(n_tilts):
+                shape_cov[i, j] += trust[row] * cov[i, j]
+                distance += shape_precision[i, j] * (gap[i] * gap[j] + cov[i, j])
         place = 0
         for i in range(n_tilts, size):
             for j in range(n_tilts, i + 1):
                 own_square[row, place] = cov[i, j] + own[row, i] * own[row, j]
                 place += 1
         if freedom > 0:
-            trust[row] = (freedom + size) / (freedom + distance)
+            trust[row] = (freedom + n_tilts) / (freedom + distance)
 
 
 @compiled
@@ -151,15 +156,16 @@ def _inner(x: Array, y: Array, n: int) -> Any:
 
 @compiled
 def _assemble(hessian: Array, gradient: Array, total: Array, pairs: Array, counts: Array, sums: Array, square: Array,
-              row: Array, mean: Array, trust: float, precision: Array, tilt: Array, base_gradient: Array,
-              base_hessian: Array) -> None:
+              row: Array, mean: Array, trust: float, shape_precision: Array, precision: Array, tilt: Array,
+              base_gradient: Array, base_hessian: Array) -> None:
     """From the sums over a row's ratings, by level, to gradient and Hessian of the row and of `base`.
 
     total: sum of P(r). pairs: sum of P(r) P(s), s <= r. counts: ratings of r. sums: of dP(r) f' for r > 0, those of 0
     being minus all others; in its place the factors' gradient.
     """
     n_levels, n_tilts, size = len(total), len(tilt), len(row)
-    hessian[:, :size], gradient[:] = trust * precision, 0
+    hessian[:, :size], gradient[:] = precision, 0
+    hessian[:n_tilts, :n_tilts] += trust * shape_precision
     for k in range(n_levels):
         base_gradient[k] += counts[k] - total[k]
         for j in range(k):
@@ -190,7 +196,10 @@ def _assemble(hessian: Array, gradient: Array, total: Array, pairs: Array, count
             place += 1
     for i in range(size):
         for j in range(size):
-            gradient[i] -= trust * precision[i, j] * (row[j] - mean[j])
+            gradient[i] -= precision[i, j] * (row[j] - mean[j])
+    for i in range(n_tilts):
+        for j in range(n_tilts):
+            gradient[i] -= trust * shape_precision[i, j] * (row[j] - mean[j])
 
 
 @compiled

@@ -8,11 +8,11 @@ and a few factors f:
 with a_1 linear in the level, a_2 quadratic and so on: x_1 is an offset (rates high, is rated high), x_2 a spread (uses
 the ends of the scale, divides opinions), and two more say the rest about a scale of five levels.
 
-Rows (x, f) of items are Gaussian around a mean with a full covariance; those of users follow a Student distribution,
-since a few are far from all others. Means and covariances are found by empirical Bayes (mean-field inference), so
-somebody with five ratings is shrunk as much as five ratings deserve. The mean depends on what is known besides
-ratings: of a user, what they chose to rate and how they rate in larger domains; of an item, who chose it and how
-many did.
+Rows (x, f) of items are Gaussian around a mean with a full covariance; the shapes of users follow a Student
+distribution, since a few are far from all others, and their factors are Gaussian given the shape. Means and
+covariances are found by empirical Bayes (mean-field inference), so somebody with five ratings is shrunk as much as
+five ratings deserve. The mean depends on what is known besides ratings: of a user, what they chose to rate and how
+they rate in larger domains; of an item, who chose it and how many did.
 
 Offsets after Koren, "Factorization Meets the Neighborhood", KDD 2008, as is the use of choices (SVD++); ordinal levels
 after Koren & Sill, "OrdRec", RecSys 2011; variational inference of factors after Lim & Teh, KDD Cup 2007; factors
@@ -42,7 +42,7 @@ SWEEPS = 12          # over users and items; more fit the ratings better and pre
 SMALL = 20_000       # ratings below which threads cost more than they give
 RIDGE = 100.0        # rows that speak against each weight of a regression
 HABIT = 0.3          # of a person's shape elsewhere is expected here, before ratings say how much it is
-FREEDOM = 4.0        # degrees of freedom of the users' distribution
+FREEDOM = 4.0        # degrees of freedom of the users' shapes
 GAUSSIAN = 0.0       # of the items': none
 
 
@@ -156,7 +156,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
             """A Newton step of every row of one side; what it adds up, summed over chunks in order."""
             bounds = np.searchsorted(grouped[0], np.linspace(0, len(levels), CHUNKS + 1))
             bounds[0], bounds[-1] = 0, len(grouped[0]) - 1
-            out = [_sums(n_levels, size) for _ in range(CHUNKS)]
+            out = [_sums(n_levels, shape, size) for _ in range(CHUNKS)]
             jobs = [(*grouped, *given, base, tilt, int(a), int(b), *sums, *lanes)
                     for (a, b), sums in zip(pairwise(bounds), out, strict=True)]
             run = map if n_threads == 1 or len(levels) < SMALL else pool.map
@@ -164,18 +164,18 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
             return [sum(part) for part in zip(*out, strict=True)]
 
         for iteration in range(SWEEPS):
-            *_, user_cov = sweep(by_user, users, user_square, user_trust, *_as_met(items, tilt), item_square,
-                                 np.linalg.inv(user_prior), user_mean, FREEDOM)
-            gradient, hessian, item_cov = sweep(
+            _, _, *user_covs = sweep(by_user, users, user_square, user_trust, *_as_met(items, tilt), item_square,
+                                 *_precisions(user_prior, shape), user_mean, FREEDOM)
+            gradient, hessian, *item_covs = sweep(
                 by_item, items, item_square, item_trust, *_as_met(users, tilt), user_square,
-                np.linalg.inv(item_prior), item_mean, GAUSSIAN)
+                *_precisions(item_prior, shape), item_mean, GAUSSIAN)
             if iteration >= 2:
                 user_weights = _regression(users, about_users, n_users > 0, user_trust, user_guess)
                 user_weights[0, :shape] = 0               # `base` says how everybody rates
                 item_weights = _regression(items, about_items, n_items > 0, item_trust, item_guess)
                 user_mean, item_mean = about_users @ user_weights, about_items @ item_weights
-                user_prior = _covariance(users - user_mean, user_cov, n_users > 0, user_trust)
-                item_prior = _covariance(items - item_mean, item_cov, n_items > 0, item_trust)
+                user_prior = _covariance(users - user_mean, *user_covs, n_users > 0, user_trust)
+                item_prior = _covariance(items - item_mean, *item_covs, n_items > 0, item_trust)
             base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
             base -= base.mean()
     users[n_users == 0], items[n_items == 0] = user_mean[n_users == 0], item_mean[n_items == 0]
@@ -219,17 +219,17 @@ def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, freedom: floa
     row = mean[None, :].astype(np.float64)
     centre, square, trust = row.copy(), np.zeros((1, squares.shape[1]), np.float32), np.ones(1)
     indptr, each = np.array([0, len(levels)]), np.arange(len(levels), dtype=np.int32)
-    precision, tilt = np.linalg.inv(prior), tilts(len(base))
-    met = _as_met(others, tilt)
+    tilt = tilts(len(base))
+    met, precisions = _as_met(others, tilt), _precisions(prior, len(tilt))
     for _ in range(NEWTON):
-        newton(indptr, each, levels, row, square, trust, *met, squares, precision, centre, freedom, base, tilt, 0, 1,
-               *_sums(len(base), len(mean)), *_lanes(len(mean) - len(tilt), len(mean)))
+        newton(indptr, each, levels, row, square, trust, *met, squares, *precisions, centre, freedom, base, tilt, 0, 1,
+               *_sums(len(base), len(tilt), len(mean)), *_lanes(len(mean) - len(tilt), len(mean)))
     return row[0]
 
 
-def _sums(n_levels: int, size: int) -> tuple[Floats, Floats, Floats]:
+def _sums(n_levels: int, n_tilts: int, size: int) -> tuple[Floats, Floats, Floats, Floats]:
     """What `newton` adds to."""
-    return np.zeros(n_levels), np.zeros((n_levels, n_levels)), np.zeros((size, size))
+    return np.zeros(n_levels), np.zeros((n_levels, n_levels)), np.zeros((n_tilts, n_tilts)), np.zeros((size, size))
 
 
 def _as_met(rows: Floats, tilt: Floats) -> tuple[Floats, Floats]:
@@ -260,14 +260,24 @@ def _regression(rows: Floats, about: Floats, seen: NDArray[np.bool_], trust: Flo
     return guess + np.linalg.solve(x.T @ weighted + np.diag(penalty), weighted.T @ (y - x @ guess))
 
 
-def _covariance(gaps: Floats, cov: Floats, seen: NDArray[np.bool_], trust: Floats) -> Floats:
-    """Empirical Bayes: the covariance of the rows around their means."""
-    gaps, n = gaps[seen], max(1, int(seen.sum()))
-    covariance = (gaps.T @ (trust[seen, None] * gaps) + cov) / n
-    smallest = np.linalg.eigvalsh(covariance)[0]
-    if smallest < 1e-6:
-        covariance = covariance + (1e-6 - smallest) * np.eye(len(covariance))
-    return covariance
+def _covariance(gaps: Floats, shape_cov: Floats, cov: Floats, seen: NDArray[np.bool_], trust: Floats) -> Floats:
+    """Empirical Bayes: the covariance of the rows around their means, that of shapes from the trusted ones."""
+    gaps, n, t = gaps[seen], max(1, int(seen.sum())), len(shape_cov)
+    trusted = (gaps[:, :t].T @ (trust[seen, None] * gaps[:, :t]) + shape_cov) / n
+    out = (gaps.T @ gaps + cov) / n
+    by_shape = np.linalg.solve(out[:t, :t] + 1e-9 * np.eye(t), out[:t, t:])         # regression of factors on shapes
+    out[t:, t:] += by_shape.T @ (trusted - out[:t, :t]) @ by_shape
+    out[:t, t:] = trusted @ by_shape
+    out[t:, :t], out[:t, :t] = out[:t, t:].T, trusted
+    smallest = np.linalg.eigvalsh(out)[0]
+    return out + max(0.0, 1e-6 - smallest) * np.eye(len(out))
+
+
+def _precisions(covariance: Floats, n: int) -> tuple[Floats, Floats]:
+    """Of the first n numbers of a row, and of the others given these: (n, n), (D, D)"""
+    shape, whole = np.linalg.inv(covariance[:n, :n]), np.linalg.inv(covariance)
+    whole[:n, :n] -= shape
+    return shape, whole
 
 
 def _squares(factors: Floats) -> Floats:
