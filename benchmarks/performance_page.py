@@ -185,8 +185,8 @@ together 4 + 12 W bytes, 196 for C up to 16 and 388 for C = 32. Users, levels an
 a user, and stay in the first-level cache. The items' rows do not: 50,000 items of 64 bytes are 3.2 MB for b and as much
 for each thread's t, so they come from the second- and third-level caches, and popular items from the first. How fast
 caches give rows depends on the pattern, so that speed is measured, in the same run: rows of b alone, gathered by the same
-item codes with the same prefetches. The *bound* is the time for 4 + 12 W bytes at this speed, in the fastest repeat.
-The E-step takes at most so many times the bound: {said}.
+item codes with the same prefetches. The *bound* is the time for 4 + 12 W bytes at this speed.
+The E-step takes at most so many times the bound, medians of interleaved repeats: {said}.
 
 It counts loads and stores alike. A core can do both at a time, so there is a stricter one: *traffic alone* issues the very
 loads, stores and prefetches of an E-step, reading b and adding to t, and leaves the arithmetic out. What the E-step adds

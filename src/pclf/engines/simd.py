@@ -1,8 +1,9 @@
 """Words for SIMD vectors, which numba has none for: each writes LLVM instructions into a compiled function.
 
 They work for any number of lanes on any processor. The compiler knows that number because it is the *length*
-of a tuple, `lanes`. Rows of arrays go through four at a time: a *tile* is four vectors, `w` a vector of four
-weights. Nothing is checked. After a change here, touch kernels.py: numba's cache on disk only looks there.
+of a tuple, `lanes`. Rows of arrays go through four at a time: a *tile* is four vectors, `w` four weights, as a vector
+or, fresh from memory, as a tuple. Nothing is checked. After a change here, touch the files that use it: numba's cache
+on disk looks at those alone.
 """
 
 import inspect
@@ -78,8 +79,12 @@ class Writer:
 
     def fma(self, x: Any, w: Any, lane: int, y: Any) -> Any:
         """w[lane] * x + y"""
-        product = self.b.fmul(x, self.pick(w, [lane] * x.type.count), flags=("contract",))
-        return self.b.fadd(product, y, flags=("contract",))
+        weight = self.spread(w[lane], x) if isinstance(w, list) else self.pick(w, [lane] * x.type.count)
+        return self.b.fadd(self.b.fmul(x, weight, flags=("contract",)), y, flags=("contract",))
+
+    def spread(self, number: Any, x: Any) -> Any:
+        """A number in all lanes that x has."""
+        return self.pick(self.b.insert_element(splat(x.type, 0), number, INDEX(0)), [0] * x.type.count)
 
     def pick(self, x: Any, lanes: list[int], y: Any = None) -> Any:
         """Some lanes of x, and of y (or zeros) behind it."""
@@ -180,23 +185,16 @@ def prefetch(e: Writer, array: Memory, index: Memory, j: Any, lanes: int) -> Non
             e.b.call(fetch, [e.b.bitcast(address, byte), INDEX(0), INDEX(3), INDEX(1)])
 
 
-@emitted(lambda array, *rest: Vector(array.dtype, 4))
+@emitted(lambda array, *rest: types.UniTuple(array.dtype, 4))
 def column(e: Writer, array: Memory, index: Memory, j: Any, k: Any) -> Any:
     """array[index[j + i], k] for i = 0, ..., 3, as weights."""
-    out = splat(ir.VectorType(ELEMENTS[array.dtype], 4), 0)
-    for lane, row in enumerate(e.four(index, j)):
-        number = e.b.load(e.b.gep(array.data, [e.b.add(e.b.mul(row, array.columns), k)]))
-        out = e.b.insert_element(out, number, INDEX(lane))
-    return out
+    return [e.b.load(e.b.gep(array.data, [e.b.add(e.b.mul(row, array.columns), k)])) for row in e.four(index, j)]
 
 
-@emitted(lambda array, *rest: Vector(array.dtype, 4))
+@emitted(lambda array, *rest: types.UniTuple(array.dtype, 4))
 def pick(e: Writer, array: Memory, index: Memory, j: Any, k: Any) -> Any:
     """The numbers index[j + i] + k of an array, for i = 0, ..., 3, as weights."""
-    out = splat(ir.VectorType(ELEMENTS[array.dtype], 4), 0)
-    for lane, start in enumerate(e.four(index, j, k)):
-        out = e.b.insert_element(out, e.b.load(e.b.gep(array.data, [start])), INDEX(lane))
-    return out
+    return [e.b.load(e.b.gep(array.data, [start])) for start in e.four(index, j, k)]
 
 
 @emitted(lambda x, w, tile: tile)
@@ -213,9 +211,7 @@ def plus(e: Writer, x: Any, y: Any) -> Any:
 @emitted(lambda y, a, x: y)
 def minus(e: Writer, y: Any, a: Any, x: Any) -> Any:
     """y - a * x for a number a."""
-    splatted = e.b.insert_element(splat(x.type, 0), a, INDEX(0))
-    product = e.b.fmul(x, e.pick(splatted, [0] * x.type.count), flags=("contract",))
-    return e.b.fsub(y, product, flags=("contract",))
+    return e.b.fsub(y, e.b.fmul(x, e.spread(a, x), flags=("contract",)), flags=("contract",))
 
 
 @emitted(lambda tile, w, total: total)
