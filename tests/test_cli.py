@@ -79,6 +79,19 @@ def test_items_are_found_by_part_of_a_title_and_names_with_commas(model, files):
     assert "is part of 13 titles" in done.stderr
 
 
+def test_events_need_no_ratings(files, tmp_path):
+    done = run("fit", "movies=movies.csv", "books=books.csv", "--events", "--out", tmp_path / "model", cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert "events in 2 domain(s)" in done.stdout
+    assert "movies, first event: user" in done.stderr
+    done = run("recommend", tmp_path / "model", "-d", "books", "--guest", "movies:Alien=1", "--json", cwd=files)
+    assert done.returncode == 0, done.stderr
+    done = run("fit", "movies=movies.csv", "--events", "--scale", "movies=1-5", "--out", tmp_path / "m", cwd=files)
+    assert "--events goes without" in done.stderr
+    done = run("fit", "demo", "--events", "--out", tmp_path / "m", cwd=files)
+    assert "'demo' is a data set of ratings" in done.stderr
+
+
 def test_everyone_at_once_goes_to_parquet(model, files, tmp_path):
     done = run("recommend", "model", "-d", "books", "--all", "--out", tmp_path / "recs.parquet", "-n", 2, cwd=files)
     assert done.returncode == 0, done.stderr

@@ -20,7 +20,7 @@ from pclf.atomic import replacing
 from pclf.data.ratings import Domain, Ratings, Scale, Vocabulary
 from pclf.errors import ModelFileError
 
-FORMAT = 2
+FORMAT = 3
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -48,6 +48,7 @@ def save(path: str | Path, kind: str, settings: dict[str, Any], data: Ratings, a
         stored |= {f"data.{z}.user": domain.user, f"data.{z}.item": domain.item, f"data.{z}.value": domain.value}
         manifest["domains"].append({
             "name": name, "scale": list(domain.scale.values), "titles": domain.titles and list(domain.titles),
+            "events": domain.events,
             "users": _pack_ids(domain.users.ids, stored, f"data.{z}.users"),
             "items": _pack_ids(domain.items.ids, stored, f"data.{z}.items"),
         })
@@ -70,6 +71,7 @@ def load(path: str | Path) -> ModelFile:
             items=Vocabulary(_unpack_ids(d["items"], stored, f"data.{z}.items")),
             user=stored[f"data.{z}.user"], item=stored[f"data.{z}.item"], value=stored[f"data.{z}.value"],
             scale=Scale(tuple(d["scale"])), titles=d["titles"] and tuple(d["titles"]),
+            events=d["events"],
         )
     data = Ratings(domains, n_levels=manifest["levels"], shared_users=manifest["shared_users"],
                    shared_items=manifest["shared_items"])

@@ -30,8 +30,8 @@ def pairs(words: Sequence[str], what: str) -> dict[str, str]:
 
 def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | None, rating_col: str | None,
                  scale: Sequence[str], titles: Sequence[str], shared_users: bool, shared_items: bool,
-                 duplicates: str) -> "Ratings":
-    """Ratings from NAME=FILE words; a catalogue name such as `demo` alone loads that data set."""
+                 duplicates: str, events: bool = False) -> "Ratings":
+    """Ratings, or events, from NAME=FILE words; a catalogue name such as `demo` alone loads that data set."""
     from pclf import datasets
     from pclf.data.ratings import Ratings
 
@@ -39,13 +39,20 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         if Path(files[0]).exists():
             raise typer.BadParameter(f"say what the file holds: NAME={files[0]}, such as "
                                      f"{Path(files[0]).stem}={files[0]}.")
+        if events:
+            raise typer.BadParameter(f"--events reads files, and {files[0]!r} is a data set of ratings.")
         return datasets.load(files[0])
+    known = {name: read_titles(Path(file)) for name, file in pairs(titles, "--titles").items()} or None
+    if events:
+        if rating_col or scale or duplicates != "error":
+            raise typer.BadParameter("--events goes without --rating-col, --scale and --duplicates: events have none.")
+        return Ratings.from_events(pairs(files, "DOMAIN=FILE"), user_col=user_col, item_col=item_col,
+                                   shared_users=shared_users, shared_items=shared_items, titles=known)
     scales = {name: [float(x) for x in re.split(r"[-:,]", value)] for name, value in pairs(scale, "--scale").items()}
     return Ratings.from_files(
         pairs(files, "DOMAIN=FILE"), user_col=user_col, item_col=item_col, rating_col=rating_col,
         scale={n: tuple(s) for n, s in scales.items()} or None, shared_users=shared_users,
-        shared_items=shared_items, duplicates=duplicates,
-        titles={name: read_titles(Path(file)) for name, file in pairs(titles, "--titles").items()} or None,
+        shared_items=shared_items, duplicates=duplicates, titles=known,
     )
 
 

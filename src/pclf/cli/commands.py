@@ -30,6 +30,7 @@ ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as b
 Titles = Annotated[list[str], typer.Option(help="DOMAIN=FILE with item ids and a column `title`.")]
 SharedUsers = Annotated[bool, typer.Option(help="The same user id in two domains is the same person.")]
 SharedItems = Annotated[bool, typer.Option(help="The same item id in two domains is the same thing.")]
+Events = Annotated[bool, typer.Option("--events", help="The files say who did what, without ratings.")]
 Duplicates = Annotated[str, typer.Option(help="What to do with two ratings of one pair: error, last or mean.")]
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings named like these options.", is_eager=True,
                                              callback=arguments.use_config)]
@@ -74,10 +75,11 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         engine: Engine = "auto", threads: Threads = None, seed: Seed = 0, user_col: UserCol = None,
         item_col: ItemCol = None, rating_col: RatingCol = None, scale: ScaleOption = [],  # noqa: B006
         titles: Titles = [], shared_users: SharedUsers = False, shared_items: SharedItems = False,  # noqa: B006
-        duplicates: Duplicates = "error", config: Config = None, as_json: AsJson = False) -> None:
-    """Learn a model from one file of ratings a domain, and save it."""
+        duplicates: Duplicates = "error", events: Events = False, config: Config = None,
+        as_json: AsJson = False) -> None:
+    """Learn a model from one file of ratings, or events, a domain, and save it."""
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
-                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates)
+                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, events=events)
     fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
                      n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
                      n_item_clusters=specific_clusters if model.upper() in ("FMM", "RMGM") else None,
@@ -87,7 +89,8 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
            "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None)}
     if as_json:
         return _json(row)
-    print(f"{row['model']} of {data.n_ratings:,} ratings in {len(data.domains)} domain(s) -> {out}")
+    print(f"{row['model']} of {data.n_ratings:,} {'events' if events else 'ratings'} in {len(data.domains)} domain(s) "
+          f"-> {out}")
 
 
 @app.command(epilog="Example: pclf predict model --domain books --user 17 --item 1984")
@@ -305,7 +308,8 @@ def _preview(data: Any) -> str:
     lines = [repr(data)]
     for d in data.domains.values():
         user, item = d.users.decode(d.user[:1])[0], d.title(int(d.item[0]))
-        lines.append(f"  {d.name}, first rating: user {user!r}, item {item!r}, rating {d.ratings[0]:g}")
+        kind, rating = ("event", "") if d.events else ("rating", f", rating {d.ratings[0]:g}")
+        lines.append(f"  {d.name}, first {kind}: user {user!r}, item {item!r}{rating}")
     return "\n".join(lines)
 
 

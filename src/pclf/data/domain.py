@@ -15,7 +15,10 @@ from pclf.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """One catalogue: who rated what, and how. Rating j is (user[j], item[j], scale.values[value[j]])."""
+    """One catalogue: who rated what, and how. Rating j is (user[j], item[j], scale.values[value[j]]).
+
+    In a domain of events a rating of 1 is something done, and one of 0 something not done.
+    """
 
     name: str
     users: Vocabulary
@@ -25,6 +28,7 @@ class Domain:
     value: NDArray[np.uint8]                # (n,) positions on the scale
     scale: Scale
     titles: tuple[str, ...] | None = None   # of the items, by code
+    events: bool = False
 
     def __post_init__(self) -> None:
         for name, dtype in (("user", np.int32), ("item", np.int32), ("value", np.uint8)):
@@ -61,7 +65,8 @@ class Domain:
 
     def sizes(self) -> list[str]:
         """Users, items and ratings in words."""
-        return [count(self.n_users, "user"), count(self.n_items, "item"), count(len(self), "rating")]
+        what = "event" if self.events else "rating"
+        return [count(self.n_users, "user"), count(self.n_items, "item"), count(len(self), what)]
 
     def title(self, code: int) -> str:
         return self.titles[code] if self.titles is not None else str(self.items.decode([code])[0])

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pclf.data.columns import ALIASES, Coded, as_column, coded, coded_parts, find_columns
+from pclf.data.columns import Coded, as_column, coded, coded_parts, find_columns
 from pclf.errors import DataError, did_you_mean
 
 SEPARATORS = ("::", "\t", ";", "|", ",")
@@ -26,7 +26,7 @@ Names = Mapping[str, str | None]
 
 
 def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") -> list[Coded]:
-    """The user, item and rating columns of a file."""
+    """The columns of a file that are asked for: user, item and, unless it is a log of events, rating."""
     import pyarrow as pa
 
     file = Path(path).expanduser()
@@ -38,19 +38,19 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
         raise DataError(f"{file}: the suffix must be one of {', '.join(TEXT + PARQUET)}; got {kind!r}")
     try:
         if kind in PARQUET:
-            return _coded(_parquet_batches(file, names), file)
-        return [_as_numbers(_trimmed(c)) for c in _coded(_text_batches(file, names, encoding), file)]
+            return _coded(_parquet_batches(file, names), len(names), file)
+        return [_as_numbers(_trimmed(c)) for c in _coded(_text_batches(file, names, encoding), len(names), file)]
     except (pa.ArrowException, UnicodeError) as error:
         hint = " Pass encoding=..., for example 'latin-1'." if "utf" in str(error).lower() else ""
         raise DataError(f"{file} must be a whole {'Parquet file' if kind in PARQUET else 'table of text'}; "
                         f"{error}.{hint}") from None
 
 
-def _coded(batches: Iterator[Any], file: Path) -> list[Coded]:
+def _coded(batches: Iterator[Any], n_columns: int, file: Path) -> list[Coded]:
     """Each block is encoded while the next is read; at the end the blocks get one dictionary."""
     import pyarrow as pa
 
-    parts: list[list[Future[Any]]] = [[], [], []]
+    parts: list[list[Future[Any]]] = [[] for _ in range(n_columns)]
     with ThreadPoolExecutor() as pool:
         for batch in batches:
             for column, part in zip(batch.columns, parts, strict=True):
@@ -94,11 +94,11 @@ def _text_batches(file: Path, names: Names, encoding: str) -> Iterator[Any]:
     separator = max(SEPARATORS, key=line.count)
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
     fields = [field.strip() for field in fields]
-    header = not _is_number(*fields[2:3])
+    header = not _is_number(*fields[len(names) - 1:len(names)])
     if not header:
         _check_unnamed(fields, names, file)
-        fields = [*ALIASES, *(f"column {i}" for i in range(3, len(fields)))]
-    found = find_columns(fields, names, str(file)) if header else list(ALIASES)
+        fields = [*names, *(f"column {i}" for i in range(len(names), len(fields)))]
+    found = find_columns(fields, names, str(file)) if header else list(names)
     if separator == "::":   # Arrow splits at one character: every second field is empty
         fields = [label for i, name in enumerate(fields) for label in (name, f"empty {i}")][:-1]
     yield from pc.open_csv(
@@ -112,7 +112,8 @@ def _check_unnamed(fields: list[str], names: Names, file: Path) -> None:
     asked = [f"{role}={name!r}" for role, name in names.items() if name is not None]
     if asked:
         raise DataError(f"{file} must name its columns in the first line to be read with {', '.join(asked)}; "
-                        f"got {', '.join(fields)[:80]!r}. Without names, the columns are user, item, rating.")
+                        f"got {', '.join(fields)[:80]!r}. Without names, the columns are "
+                        f"{', '.join(role.removesuffix('_col') for role in names)}.")
 
 
 def _is_number(field: str = "") -> bool:

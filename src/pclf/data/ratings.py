@@ -129,6 +129,33 @@ class Ratings:
         names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col}
         return _made(paths, lambda _, path: files.read(path, names, encoding), "path", **options)
 
+    @classmethod
+    def from_events(cls, logs: Mapping[str, Any], *, user_col: str | None = None, item_col: str | None = None,
+                    encoding: str = "utf-8", shared_users: bool = False, shared_items: bool = False,
+                    titles: Mapping[str, Mapping[Any, str]] | None = None) -> "Ratings":
+        """From what people did, without ratings: a file, a frame or (users, items) for each domain.
+
+        Who did something twice did it. PCLF, RMGM and FMM learn from events; see `pclf.data.events`.
+        """
+        from pclf.data import files
+
+        names = {"user_col": user_col, "item_col": item_col}
+
+        def read(name: str, log: Any) -> list[Coded]:
+            if isinstance(log, (str, os.PathLike)):
+                columns = files.read(log, names, encoding)
+            elif isinstance(log, tuple):
+                if len(log) != 2:
+                    raise DataError(f"domain {name!r} must be (users, items); got {len(log)}")
+                columns = [coded(as_column(c)) for c in log]
+            else:
+                columns = [coded(c) for c in frame_columns(log, names, f"domain {name!r}")]
+            return [*columns, Coded(np.zeros(len(columns[0]), np.int32), np.ones(1))]
+
+        made = _made(logs, read, "log", scale=(0, 1), shared_users=shared_users, shared_items=shared_items,
+                     duplicates="last", titles=titles)
+        return replace(made, domains={name: replace(d, events=True) for name, d in made.domains.items()})
+
     @cached_property
     def user_rows(self) -> tuple[Codes, ...]:
         """For each domain, code -> row among all users. A person has one row where users are shared."""
@@ -194,7 +221,7 @@ class Ratings:
         """A hash of sizes, scales, codes and values, the same for the same data on every machine."""
         seal = hashlib.sha256(repr((self.n_levels, self.shared_users, self.shared_items)).encode())
         for d in self.domains.values():
-            seal.update(repr((d.name, d.n_users, d.n_items, len(d), d.scale.values)).encode())
+            seal.update(repr((d.name, d.n_users, d.n_items, len(d), d.scale.values, d.events)).encode())
             for column, dtype in ((d.user, "<i4"), (d.item, "<i4"), (d.value, "u1")):
                 seal.update(np.ascontiguousarray(column, dtype).data)
         return seal.hexdigest()

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines.cpu import cores
-from pclf.errors import NotFittedError, UnknownNameError, did_you_mean
+from pclf.errors import DataError, NotFittedError, UnknownNameError, did_you_mean
 
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
@@ -77,6 +77,10 @@ class Recommender(BaseEstimator):
     def fit(self, data: Ratings | Mapping[str, Any], *, random_state: int | np.random.Generator | None = 0) -> Self:
         """Learn from ratings, or from a dict of data frames, one a domain."""
         ratings = as_ratings(data)
+        for name, domain in ratings.domains.items():
+            if domain.events:
+                raise DataError(f"{type(self).__name__} learns from ratings, and {name!r} holds events: all are 1. "
+                                f"PCLF, RMGM and FMM learn from events.")
         self._fit(ratings, np.random.default_rng(random_state))
         self._keep(ratings)
         return self

@@ -54,7 +54,7 @@ class Member:
 class Guest:
     """A user who was not in the training ratings, placed by `fold_in`."""
 
-    ratings: Mapping[str, Mapping[Hashable, float]]
+    ratings: Mapping[str, Mapping[Hashable, float]]                  # 1 for an event
     memberships: tuple[Floats, ...] = field(repr=False)              # (K,) a member
     personal: Mapping[str, Floats] = field(repr=False)               # (D,) a domain that knows them
 

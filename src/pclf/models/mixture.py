@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from pclf import engines
+from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
 from pclf.em.loop import STARTS, Callback, HeldOut, Run, Schedule, run, to_numpy
 from pclf.em.mstep import Means, Priors
@@ -54,12 +55,14 @@ class _Mixture(_Predictor):
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
         Ctrl-C ends the fit early: the model so far is kept, with a warning, and `interrupted_` is True.
         """
-        ratings = as_ratings(data)
-        self._check_settings(ratings)
+        known, streams = as_ratings(data), np.random.default_rng(random_state)
+        self._check_settings(known)
+        split_rng, trial_rng, personal_rng = streams.spawn(3)
+        ratings = with_absences(known, split_rng)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         layout, threads = self._layout(ratings), min(n_threads or cores(), cores())
         restarts, learning = self._n_restarts(ratings), self._learns_weights(ratings)
-        split_rng, trial_rng, personal_rng, *seeds = np.random.default_rng(random_state).spawn(3 + restarts)
+        seeds = streams.spawn(restarts)
 
         with progress(f"fit {type(self).__name__}", (restarts + learning) * self.max_iter, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
@@ -83,6 +86,7 @@ class _Mixture(_Predictor):
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
         fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads))
+        fitted._keep(known)
         fitted.interrupted_ = interrupted
         fitted._device = getattr(machine, "device", None)
         for name, (common, own, gain) in chosen.items():

@@ -62,6 +62,7 @@ class Personal:
     chosen: Choice            # items as users choose them
     choosers: Choice          # users as items are chosen by them
     rated: NDArray[np.bool_]  # (U,) users with ratings here
+    least: NDArray[np.int64]  # () level of a rating that is a choice: 0, or 1 where 0 is something not done
 
     @property
     def blank(self) -> Floats:
@@ -84,13 +85,14 @@ class Personal:
 
     def place(self, items: NDArray[np.int32], levels: NDArray[np.uint8], elsewhere: Floats) -> Floats:
         """The row of a new user from a few ratings, and from their rows in other domains. (D,)"""
-        about = np.concatenate([[1.0], self.chosen.of_one(items), elsewhere])
+        about = np.concatenate([[1.0], self.chosen.of_one(items[levels >= self.least]), elsewhere])
         return _place(levels, about @ self.user_weights, self.user_prior, FREEDOM, self.items[items],
                       self.item_square[items], self.base)
 
     def place_item(self, users: NDArray[np.int32], levels: NDArray[np.uint8]) -> Floats:
         """The row of a new item from a few ratings; the users' rows count as certain. (D,)"""
-        about = np.concatenate([_about_count(np.array([len(users)]), self.count)[0], self.choosers.of_one(users)])
+        chose = users[levels >= self.least]
+        about = np.concatenate([_about_count(np.array([len(chose)]), self.count)[0], self.choosers.of_one(chose)])
         rows = self.users[users]
         return _place(levels, about @ self.item_weights, self.item_prior, GAUSSIAN, rows,
                       _squares(rows[:, len(tilts(len(self.base))):]), self.base)
@@ -126,16 +128,16 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     by_user = _grouped(domain.user, domain.item, levels, domain.n_users)
     by_item = _grouped(domain.item, domain.user, levels, domain.n_items)
     n_users, n_items = np.diff(by_user[0]), np.diff(by_item[0])
-    ones = np.ones(len(levels), np.float32)
-    rated = (csr_array((ones, by_user[1], by_user[0]), shape=(domain.n_users, domain.n_items)),
-             csr_array((ones, by_item[1], by_item[0]), shape=(domain.n_items, domain.n_users)))
+    least = int(domain.events)
+    rated = (_choices(by_user, domain.n_items, least), _choices(by_item, domain.n_users, least))
     chosen, choosers = learn_choices(*rated, rng)
-    log_count = np.log(n_items[n_items > 0])
+    n_chosen = np.diff(rated[1].indptr)
+    log_count = np.log(n_chosen[n_chosen > 0]) if n_chosen.any() else np.zeros(1)
     count = np.array([log_count.mean(), max(log_count.std(), 1e-9)])
     if elsewhere is None:
         elsewhere = np.empty((domain.n_users, 0))
     about_users = np.concatenate([np.ones((domain.n_users, 1)), chosen.of_all(rated[0]), elsewhere], axis=1)
-    about_items = np.concatenate([_about_count(n_items, count), choosers.of_all(rated[1])], axis=1)
+    about_items = np.concatenate([_about_count(n_chosen, count), choosers.of_all(rated[1])], axis=1)
 
     users, items = np.zeros((domain.n_users, size)), np.zeros((domain.n_items, size))
     items[:, shape:] = rng.normal(0, 0.3, (domain.n_items, n_factors))
@@ -180,7 +182,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
             base -= base.mean()
     users[n_users == 0], items[n_items == 0] = user_mean[n_users == 0], item_mean[n_items == 0]
     return Personal(users.astype(np.float32), items.astype(np.float32), base, item_square, user_prior, item_prior,
-                    user_weights, item_weights, count, chosen, choosers, n_users > 0)
+                    user_weights, item_weights, count, chosen, choosers, n_users > 0, np.array(least))
 
 
 def rows_elsewhere(ratings: Ratings, name: str, domains: Sequence[str], views: Mapping[str, Personal],
@@ -286,6 +288,15 @@ def _squares(factors: Floats) -> Floats:
     out = np.zeros((len(factors), -(-len(i) // 16) * 16), np.float32)
     out[:, :len(i)] = factors[:, i] * factors[:, j]
     return out
+
+
+def _choices(grouped: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]], n_others: int,
+             least: int) -> csr_array:
+    """A one for each rating of at least some level."""
+    indptr, other, level = grouped
+    kept = level >= least
+    starts = np.concatenate([[0], np.cumsum(kept)])[indptr]
+    return csr_array((np.ones(int(starts[-1]), np.float32), other[kept], starts), shape=(len(indptr) - 1, n_others))
 
 
 def _grouped(row: NDArray[np.int32], other: NDArray[np.int32], level: NDArray[np.uint8],

@@ -9,13 +9,14 @@ whose mean is the paper's W1 p_u S_com p_vcom + W2 p_u S_spe p_vspe. With severa
 averaged over them. Where there is a personal view, it is pooled with that (see `weights`).
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.data.events import DRAWN, absences
 from pclf.data.ratings import Ratings
 from pclf.em.loop import Step
 from pclf.em.state import Layout, Problem
@@ -62,16 +63,16 @@ class _Predictor(Recommender):
         self._domain(domain)
         return self._distribution(domain, self._users(domain, users, user_domain), self._items(domain, items))
 
-    def fold_in(self, ratings: Mapping[str, Mapping[Hashable, float]]) -> Guest:
+    def fold_in(self, ratings: Mapping[str, Mapping[Hashable, float] | Sequence[Hashable]]) -> Guest:
         """A new user, from ratings in any of the domains: {"movies": {"Alien": 5, "Heat": 2}}.
 
-        Finds the membership that EM would, with everything else kept. Without ratings: the population's.
+        In a domain of events, from what they did: {"movies": ["Alien", "Heat"]}. Finds the membership that EM would,
+        with everything else kept. Without ratings: the population's.
         """
         from pclf.engines.kernels import fold_in
 
-        self._check_fitted()
-        rated = {name: (self._item_codes(self._domain(name), list(given)), self._to_levels(name, list(given.values())))
-                 for name, given in ratings.items()}
+        told = {name: self._as_told(name, given) for name, given in ratings.items()}
+        rated = {name: self._codes_and_levels(name, given) for name, given in told.items()}
         most = max(rated, key=lambda name: len(rated[name][0]), default=None)
         group = self._user_group(most) if most else 0
         out = []
@@ -84,7 +85,24 @@ class _Predictor(Recommender):
                     counts.append(np.full(len(codes), self.layout_.views[i].weight))
             share = member.user_shares[group].astype(np.float64)
             out.append(fold_in(np.concatenate(rows), np.concatenate(counts), share, self.user_prior * share))
-        return Guest(ratings, tuple(out), self._place(rated))
+        return Guest(told, tuple(out), self._place(rated))
+
+    def _as_told(self, domain: str, given: Mapping[Hashable, float] | Sequence[Hashable]) -> dict[Hashable, float]:
+        if isinstance(given, Mapping):
+            return dict(given)
+        if not self._domain(domain).events or isinstance(given, str):
+            raise ValueError(f"{domain!r} must be given as {{item: rating}}; got {given!r}.")
+        return dict.fromkeys(given, 1.0)
+
+    def _codes_and_levels(self, domain: str,
+                          given: dict[Hashable, float]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """What a new user said about items; among events, with the absences that training would have drawn."""
+        target = self._domain(domain)
+        codes, levels = self._item_codes(target, list(given)), self._to_levels(domain, list(given.values()))
+        if not target.events:
+            return codes, levels
+        _, absent = absences(np.zeros_like(codes), codes, target.n_items, np.random.default_rng(0))
+        return np.concatenate([codes, absent]), np.concatenate([levels, np.zeros(len(absent), np.uint8)])
 
     def _place(self, rated: Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]]) -> dict[str, Floats]:
         """The rows of a new user in the personal views: where they rated, and where people are the same, elsewhere."""
@@ -96,12 +114,16 @@ class _Predictor(Recommender):
                 for name, view in self.personal_.items()}
 
     def fold_in_item(self, domain: str, ratings: Mapping[Hashable, float]) -> NewItem:
-        """A new item of a domain, from the ratings its users gave it: {user: rating}."""
+        """A new item of a domain, from the ratings its users gave it: {user: rating}; 1 for an event."""
         from pclf.engines.kernels import fold_in
 
         target = self._domain(domain)
         users = np.array([target.users.code(user, f"user in {domain!r}") for user in ratings], np.int32)
         levels = self._to_levels(domain, list(ratings.values()))
+        if target.events:                        # those who would have been drawn for an item
+            drawn = np.random.default_rng(0).integers(0, target.n_users, round(DRAWN * len(target) / target.n_items))
+            absent = np.setdiff1d(drawn, users).astype(np.int32)
+            users, levels = np.concatenate([users, absent]), np.concatenate([levels, np.zeros(len(absent), np.uint8)])
         rows = self._user_rows(domain)[users]
         out = []
         for member in self.members_:

@@ -1,0 +1,36 @@
+"""Events: what people did, played or bought, without a word about what they thought of it.
+
+A log holds no zeros, and from ratings that are all 1 there is nothing to learn. So a model is trained on the log and on
+*absences*: for each event, items drawn at random that its user had nothing to do with, as ratings of 0. A prediction is
+then the probability of an event among so many draws, and the order of items is that of their odds.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.data.ratings import Ratings
+
+DRAWN = 5            # items an event
+
+
+def with_absences(data: Ratings, rng: np.random.Generator) -> Ratings:
+    """The same data, with ratings of 0 in the domains of events."""
+    domains = {}
+    for name, d in data.domains.items():
+        if d.events:
+            user, item = absences(d.user, d.item, d.n_items, rng)
+            value = np.concatenate([d.value, np.zeros(len(user), np.uint8)])
+            d = replace(d, user=np.concatenate([d.user, user]), item=np.concatenate([d.item, item]), value=value)
+        domains[name] = d
+    return replace(data, domains=domains)
+
+
+def absences(user: NDArray[np.int32], item: NDArray[np.int32], n_items: int,
+             rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Users and items of absences, each pair once; fewer than DRAWN an event where a user did nearly everything."""
+    drawn = np.repeat(user.astype(np.int64), DRAWN) * n_items
+    drawn += rng.integers(0, n_items, len(drawn))
+    pairs = np.setdiff1d(drawn, user * np.int64(n_items) + item)
+    return (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)
