@@ -174,11 +174,13 @@ class _Mixture(_Predictor):
         out: dict[str, Personal] = {}
         seed = rng.integers(2**63)               # one for all, so that a domain's view does not depend on the others
         for name in sorted(wanted, key=lambda name: -len(ratings[name])):
-            elsewhere = None
+            elsewhere, kin = None, None
             if ratings.shared_users and not apart:
                 elsewhere = personal.rows_elsewhere(ratings, name, wanted, out, self.personal_factors)
+                kin = next(iter(out.values()), None)
             out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels, self.personal_factors,
-                                     np.random.default_rng(seed), n_threads=n_threads, elsewhere=elsewhere)
+                                     np.random.default_rng(seed), n_threads=n_threads, elsewhere=elsewhere,
+                                     kin=kin)
         return {name: out[name] for name in wanted}
 
     def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:

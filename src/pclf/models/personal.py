@@ -42,6 +42,7 @@ SWEEPS = 12          # over users and items; more fit the ratings better and pre
 SMALL = 20_000       # ratings below which threads cost more than they give
 RIDGE = 100.0        # rows that speak against each weight of a regression
 HABIT = 0.3          # of a person's shape elsewhere is expected here, before ratings say how much it is
+KIN = 50.0           # people here who say as much about how shapes vary as a larger domain of the same people does
 FREEDOM = 4.0        # degrees of freedom of the users' shapes
 GAUSSIAN = 0.0       # of the items': none
 
@@ -116,10 +117,11 @@ class Personal:
 
 
 def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int, rng: np.random.Generator, *,
-        n_threads: int = 1, elsewhere: Floats | None = None) -> Personal:
+        n_threads: int = 1, elsewhere: Floats | None = None, kin: Personal | None = None) -> Personal:
     """Learn the personal view of a domain.
 
-    elsewhere: rows of the users in other domains, 0 where they have none.
+    elsewhere: rows of the users in other domains, 0 where they have none. kin: the view of another domain with the same
+    people.
     """
     from pclf.engines.ordinal import newton
 
@@ -176,7 +178,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
                 user_weights[0, :shape] = 0               # `base` says how everybody rates
                 item_weights = _regression(items, about_items, n_items > 0, item_trust, item_guess)
                 user_mean, item_mean = about_users @ user_weights, about_items @ item_weights
-                user_prior = _covariance(users - user_mean, *user_covs, n_users > 0, user_trust)
+                user_prior = _covariance(users - user_mean, *user_covs, n_users > 0, user_trust, kin and kin.user_prior)
                 item_prior = _covariance(items - item_mean, *item_covs, n_items > 0, item_trust)
             base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
             base -= base.mean()
@@ -262,10 +264,15 @@ def _regression(rows: Floats, about: Floats, seen: NDArray[np.bool_], trust: Flo
     return guess + np.linalg.solve(x.T @ weighted + np.diag(penalty), weighted.T @ (y - x @ guess))
 
 
-def _covariance(gaps: Floats, shape_cov: Floats, cov: Floats, seen: NDArray[np.bool_], trust: Floats) -> Floats:
-    """Empirical Bayes: the covariance of the rows around their means, that of shapes from the trusted ones."""
+def _covariance(gaps: Floats, shape_cov: Floats, cov: Floats, seen: NDArray[np.bool_], trust: Floats,
+                expected: Floats | None = None) -> Floats:
+    """Empirical Bayes: the covariance of the rows around their means, that of shapes from the trusted ones.
+
+    expected: a covariance that counts as much as KIN rows do, for shapes.
+    """
     gaps, n, t = gaps[seen], max(1, int(seen.sum())), len(shape_cov)
-    trusted = (gaps[:, :t].T @ (trust[seen, None] * gaps[:, :t]) + shape_cov) / n
+    trusted = gaps[:, :t].T @ (trust[seen, None] * gaps[:, :t]) + shape_cov
+    trusted = trusted / n if expected is None else (trusted + KIN * expected[:t, :t]) / (n + KIN)
     out = (gaps.T @ gaps + cov) / n
     by_shape = np.linalg.solve(out[:t, :t] + 1e-9 * np.eye(t), out[:t, t:])         # regression of factors on shapes
     out[t:, t:] += by_shape.T @ (trusted - out[:t, :t]) @ by_shape
