@@ -8,7 +8,7 @@ import pclf
 from pclf.engines.ordinal import newton
 from pclf.models import weights
 from pclf.models.choice import learn_choices
-from pclf.models.personal import FREEDOM, _as_met, _covariance, _lanes, _precisions, _squares, _sums, tilts
+from pclf.models.personal import FREEDOM, KIN, _as_met, _covariance, _lanes, _precisions, _squares, _sums, tilts
 from pclf.models.weights import softmax
 
 
@@ -100,8 +100,15 @@ def test_the_covariance_is_the_one_that_rows_were_drawn_with():
     rest = covariance[t:, t:] - covariance[t:, :t] @ slope
     x = rng.multivariate_normal(np.zeros(t), covariance[:t, :t], n) / np.sqrt(trust)[:, None]
     rows = np.concatenate([x, x @ slope + rng.multivariate_normal(np.zeros(3), rest, n)], axis=1)
-    found = _covariance(rows, np.zeros((t, t)), np.zeros((5, 5)), np.ones(n, bool), trust)
+    found = _covariance(rows, np.zeros((t, t)), np.zeros((5, 5)), np.ones(n, bool), trust, None)
     np.testing.assert_allclose(found, covariance, atol=0.03 * np.abs(covariance).max())
+    some = slice(0, 150)
+    alone, advised = (_covariance(rows[some], np.zeros((t, t)), np.zeros((5, 5)), np.ones(150, bool), trust[some], expected)
+                      for expected in (None, covariance))
+    shapes = (150 * alone[:t, :t] + KIN * covariance[:t, :t]) / (150 + KIN)
+    np.testing.assert_allclose(advised[:t, :t], shapes, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.solve(advised[:t, :t], advised[:t, t:]),
+                               np.linalg.solve(alone[:t, :t], alone[:t, t:]), atol=1e-4)      # of factors given shapes
 
 
 @pytest.mark.parametrize("n_levels", [1, 2, 3, 5, 10])

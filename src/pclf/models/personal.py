@@ -35,6 +35,8 @@ from pclf.engines.cpu import width
 from pclf.models.base import Floats
 from pclf.models.choice import Choice, learn_choices
 
+Grouped = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]    # starts, others and levels by row
+
 SHAPE = 4            # numbers of a shape, at most
 CHUNKS = 16          # fixed, so that the bits do not depend on the number of threads
 NEWTON = 10          # steps that place a newcomer
@@ -129,7 +131,6 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     shape, size = len(tilt), len(tilt) + n_factors
     by_user = _grouped(domain.user, domain.item, levels, domain.n_users)
     by_item = _grouped(domain.item, domain.user, levels, domain.n_items)
-    n_users, n_items = np.diff(by_user[0]), np.diff(by_item[0])
     least = int(domain.events)
     rated = (_choices(by_user, domain.n_items, least), _choices(by_item, domain.n_users, least))
     chosen, choosers = learn_choices(*rated, rng)
@@ -141,50 +142,65 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     about_users = np.concatenate([np.ones((domain.n_users, 1)), chosen.of_all(rated[0]), elsewhere], axis=1)
     about_items = np.concatenate([_about_count(n_chosen, count), choosers.of_all(rated[1])], axis=1)
 
-    users, items = np.zeros((domain.n_users, size)), np.zeros((domain.n_items, size))
-    items[:, shape:] = rng.normal(0, 0.3, (domain.n_items, n_factors))
-    user_square, item_square = _squares(users[:, shape:]), _squares(items[:, shape:])
-    lanes = _lanes(n_factors, size)
-    user_trust, item_trust = np.ones(domain.n_users), np.ones(domain.n_items)
-    user_prior, item_prior = 0.2 * np.eye(size), np.diag([0.2, *[0.1] * (shape - 1), *[0.2] * n_factors])
-    user_guess, item_guess = np.zeros((about_users.shape[1], size)), np.zeros((about_items.shape[1], size))
+    start = np.concatenate([np.zeros((domain.n_items, shape)), rng.normal(0, 0.3, (domain.n_items, n_factors))], axis=1)
+    users = _Side(by_user, about_users, np.zeros((domain.n_users, size)), 0.2 * np.eye(size), shape, FREEDOM,
+                  kin and kin.user_prior)
+    items = _Side(by_item, about_items, start, np.diag([0.2, *[0.1] * (shape - 1), *[0.2] * n_factors]), shape)
     for block in range(about_users.shape[1] - elsewhere.shape[1], about_users.shape[1], size):
-        user_guess[block:block + shape, :shape] = HABIT * np.eye(shape)
-    user_weights, item_weights = user_guess, item_guess
-    user_mean, item_mean = about_users @ user_weights, about_items @ item_weights
+        users.guess[block:block + shape, :shape] = HABIT * np.eye(shape)
+    users.expect(users.guess)
     level_counts = np.bincount(levels, minlength=n_levels) + 1.0
-    base = np.log(level_counts / level_counts.sum())
+    base, lanes = np.log(level_counts / level_counts.sum()), _lanes(n_factors, size)
 
     with ThreadPoolExecutor(n_threads) as pool:
-        def sweep(grouped: tuple[NDArray, NDArray, NDArray], *given: Any) -> list[Floats]:
+        def sweep(side: _Side, other: _Side) -> list[Floats]:
             """A Newton step of every row of one side; what it adds up, summed over chunks in order."""
-            bounds = np.searchsorted(grouped[0], np.linspace(0, len(levels), CHUNKS + 1))
-            bounds[0], bounds[-1] = 0, len(grouped[0]) - 1
+            given = (*side.grouped, side.rows, side.square, side.trust, *_as_met(other.rows, tilt), other.square,
+                     *_precisions(side.prior, shape), side.mean, side.freedom, base, tilt)
+            bounds = np.searchsorted(side.grouped[0], np.linspace(0, len(levels), CHUNKS + 1))
+            bounds[0], bounds[-1] = 0, len(side.rows)
             out = [_sums(n_levels, shape, size) for _ in range(CHUNKS)]
-            jobs = [(*grouped, *given, base, tilt, int(a), int(b), *sums, *lanes)
-                    for (a, b), sums in zip(pairwise(bounds), out, strict=True)]
+            jobs = [(*given, int(a), int(b), *sums, *lanes) for (a, b), sums in zip(pairwise(bounds), out, strict=True)]
             run = map if n_threads == 1 or len(levels) < SMALL else pool.map
             list(run(lambda job: newton(*job), jobs))
             return [sum(part) for part in zip(*out, strict=True)]
 
         for iteration in range(SWEEPS):
-            _, _, *user_covs = sweep(by_user, users, user_square, user_trust, *_as_met(items, tilt), item_square,
-                                 *_precisions(user_prior, shape), user_mean, FREEDOM)
-            gradient, hessian, *item_covs = sweep(
-                by_item, items, item_square, item_trust, *_as_met(users, tilt), user_square,
-                *_precisions(item_prior, shape), item_mean, GAUSSIAN)
+            _, _, *user_covs = sweep(users, items)
+            gradient, hessian, *item_covs = sweep(items, users)
             if iteration >= 2:
-                user_weights = _regression(users, about_users, n_users > 0, user_trust, user_guess)
-                user_weights[0, :shape] = 0               # `base` says how everybody rates
-                item_weights = _regression(items, about_items, n_items > 0, item_trust, item_guess)
-                user_mean, item_mean = about_users @ user_weights, about_items @ item_weights
-                user_prior = _covariance(users - user_mean, *user_covs, n_users > 0, user_trust, kin and kin.user_prior)
-                item_prior = _covariance(items - item_mean, *item_covs, n_items > 0, item_trust)
+                users.learn(*user_covs, n_fixed=shape)            # `base` says how everybody rates
+                items.learn(*item_covs)
             base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
             base -= base.mean()
-    users[n_users == 0], items[n_items == 0] = user_mean[n_users == 0], item_mean[n_items == 0]
-    return Personal(users.astype(np.float32), items.astype(np.float32), base, item_square, user_prior, item_prior,
-                    user_weights, item_weights, count, chosen, choosers, n_users > 0, np.array(least))
+    for side in (users, items):
+        side.rows[~side.seen] = side.mean[~side.seen]
+    return Personal(users.rows.astype(np.float32), items.rows.astype(np.float32), base, items.square, users.prior,
+                    items.prior, users.weights, items.weights, count, chosen, choosers, users.seen, np.array(least))
+
+
+class _Side:
+    """Users, or items, while their view is learned: rows, and the prior that they are drawn from."""
+
+    def __init__(self, grouped: Grouped, about: Floats, rows: Floats, prior: Floats, n_tilts: int,
+                 freedom: float = GAUSSIAN, expected: Floats | None = None) -> None:
+        self.grouped, self.about, self.rows, self.prior = grouped, about, rows, prior
+        self.freedom, self.expected = freedom, expected
+        self.seen = np.diff(grouped[0]) > 0
+        self.square, self.trust = _squares(rows[:, n_tilts:]), np.ones(len(rows))
+        self.guess = np.zeros((about.shape[1], rows.shape[1]))
+        self.expect(self.guess)
+
+    def expect(self, weights: Floats) -> None:
+        """Rows are around this regression on what is known about them."""
+        self.weights, self.mean = weights, self.about @ weights
+
+    def learn(self, shape_cov: Floats, cov: Floats, n_fixed: int = 0) -> None:
+        """The prior of the rows as they are. n_fixed: first numbers of a row whose mean is 0."""
+        weights = _regression(self.rows, self.about, self.seen, self.trust, self.guess)
+        weights[0, :n_fixed] = 0
+        self.expect(weights)
+        self.prior = _covariance(self.rows - self.mean, shape_cov, cov, self.seen, self.trust, self.expected)
 
 
 def rows_elsewhere(ratings: Ratings, name: str, domains: Sequence[str], views: Mapping[str, Personal],
@@ -265,7 +281,7 @@ def _regression(rows: Floats, about: Floats, seen: NDArray[np.bool_], trust: Flo
 
 
 def _covariance(gaps: Floats, shape_cov: Floats, cov: Floats, seen: NDArray[np.bool_], trust: Floats,
-                expected: Floats | None = None) -> Floats:
+                expected: Floats | None) -> Floats:
     """Empirical Bayes: the covariance of the rows around their means, that of shapes from the trusted ones.
 
     expected: a covariance that counts as much as KIN rows do, for shapes.
@@ -297,8 +313,7 @@ def _squares(factors: Floats) -> Floats:
     return out
 
 
-def _choices(grouped: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]], n_others: int,
-             least: int) -> csr_array:
+def _choices(grouped: Grouped, n_others: int, least: int) -> csr_array:
     """A one for each rating of at least some level."""
     indptr, other, level = grouped
     kept = level >= least
@@ -307,7 +322,7 @@ def _choices(grouped: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uin
 
 
 def _grouped(row: NDArray[np.int32], other: NDArray[np.int32], level: NDArray[np.uint8],
-             n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
+             n_rows: int) -> Grouped:
     """Ratings by row, in the order they come in. SciPy turns columns into rows by a counting sort."""
     n = len(row)
     by_row = csc_array((np.ones(n, bool), row, np.arange(n + 1)), shape=(n_rows, n)).tocsr()
