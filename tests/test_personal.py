@@ -102,9 +102,8 @@ def test_the_covariance_is_the_one_that_rows_were_drawn_with():
     rows = np.concatenate([x, x @ slope + rng.multivariate_normal(np.zeros(3), rest, n)], axis=1)
     found = _covariance(rows, np.zeros((t, t)), np.zeros((5, 5)), np.ones(n, bool), trust, None)
     np.testing.assert_allclose(found, covariance, atol=0.03 * np.abs(covariance).max())
-    some = slice(0, 150)
-    alone, advised = (_covariance(rows[some], np.zeros((t, t)), np.zeros((5, 5)), np.ones(150, bool), trust[some], expected)
-                      for expected in (None, covariance))
+    few = rows[:150], np.zeros((t, t)), np.zeros((5, 5)), np.ones(150, bool), trust[:150]
+    alone, advised = (_covariance(*few, expected) for expected in (None, covariance))
     shapes = (150 * alone[:t, :t] + KIN * covariance[:t, :t]) / (150 + KIN)
     np.testing.assert_allclose(advised[:t, :t], shapes, atol=1e-6)
     np.testing.assert_allclose(np.linalg.solve(advised[:t, :t], advised[:t, t:]),
