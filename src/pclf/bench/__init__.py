@@ -90,10 +90,10 @@ def esteps(n_ratings: int, n_items: int, n_clusters: int, repeats: int) -> list[
                                   ("posterior loop", PosteriorLoop(n_threads), few)):
             job, peak = _estep(engine, its)
             jobs[name, n_threads], peaks[name] = job, peak / its.n_ratings
-        jobs["bound", n_threads] = memory.reading(problem.item[0], n_items, n_clusters, n_threads)
+        jobs["bound", n_threads] = memory.reading(problem.item[0], n_items, n_clusters, n_threads, times=3)
         jobs["traffic", n_threads] = memory.traffic(problem.item[0], n_items, n_clusters, n_threads)
     times = interleaved(jobs, repeats)
-    moved, read = memory.bytes_per_update(n_clusters), memory.bytes_per_read(n_clusters)
+    moved, read = memory.bytes_per_update(n_clusters), 3 * memory.bytes_per_read(n_clusters)
     times |= {key: [moved / read * t for t in times[key]] for key in times if key[0] == "bound"}
     n = dict.fromkeys(("estep", "bound", "traffic"), n_ratings) | {"posterior loop": few.n_ratings}
     speed = {(name, threads): n[name] / np.median(t) for (name, threads), t in times.items()}

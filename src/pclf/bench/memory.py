@@ -53,7 +53,7 @@ def bytes_per_update(n_clusters: int) -> int:
 
 
 def bytes_per_read(n_clusters: int) -> int:
-    """What `reading` moves for a rating."""
+    """What `reading` moves for a rating, each time."""
     return 4 + 4 * width(n_clusters)
 
 
@@ -62,9 +62,9 @@ def traffic(item: np.ndarray, n_items: int, n_clusters: int, n_threads: int) -> 
     return _sweep(_update, item, n_items, n_clusters, n_threads, counts=True)
 
 
-def reading(item: np.ndarray, n_items: int, n_clusters: int, n_threads: int) -> Job:
-    """A job that gathers the rows of the items alone."""
-    return _sweep(_read, item, n_items, n_clusters, n_threads, counts=False)
+def reading(item: np.ndarray, n_items: int, n_clusters: int, n_threads: int, times: int = 1) -> Job:
+    """A job that gathers the rows of the items alone, so many times."""
+    return _sweep(_read, item, n_items, n_clusters, n_threads, counts=False, times=times)
 
 
 def copying(n_bytes: int, n_threads: int) -> Job:
@@ -74,7 +74,7 @@ def copying(n_bytes: int, n_threads: int) -> Job:
 
 
 def _sweep(kernel: Callable[..., None], item: np.ndarray, n_items: int, n_clusters: int, n_threads: int,
-           counts: bool) -> Job:
+           counts: bool, times: int = 1) -> Job:
     lanes = (0,) * width(n_clusters)
     item = np.concatenate([item, np.zeros(AHEAD, np.int32)])
     rows = _aligned((n_threads + 1, n_items, len(lanes)), np.dtype(np.float32))
@@ -84,7 +84,8 @@ def _sweep(kernel: Callable[..., None], item: np.ndarray, n_items: int, n_cluste
 
     def part(i: int) -> None:
         own = (rows[1 + i],) if counts else ()
-        kernel(item, *spans[i], rows[0], *own, out[i], lanes)
+        for _ in range(times):
+            kernel(item, *spans[i], rows[0], *own, out[i], lanes)
 
     return _threaded(part, range(len(spans)))
 
