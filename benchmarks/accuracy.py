@@ -172,12 +172,11 @@ def events(path: str) -> Iterator[dict[str, Any]]:
     liked = rated.ratings >= 4
     log = Ratings.from_events({"movies": (rated.user[liked], rated.item[liked])})
     split = hold_out(log, 0.2, seed=0)
-    train, test = ({"movies": part["movies"]} for part in (split.train, split.test))
-    pairs, last = (np.stack([part["movies"].user, part["movies"].item], axis=1) for part in (train, test))
+    pairs, last = (np.stack([part["movies"].user, part["movies"].item], axis=1) for part in (split.train, split.test))
     valid = np.random.default_rng(0).random(len(pairs)) < 0.1
     np.savez_compressed(path, train=pairs[~valid], valid=pairs[valid], test=last)
 
-    popular = FMM(1, 1, personal_weight=1.0, personal_factors=0)       # an offset an item: the order is that of counts
+    popular = FMM(1, 1, personal_weight=1.0, personal_factors=0)       # an offset an item: about the order of counts
     models = {"popularity": popular, "PCLF without the personal view": PCLF(**MIXTURE), "PCLF": PCLF(),
               "PCLF, 28 factors": PCLF(personal_factors=28)}
     found = compare(models, [split], metrics=("ndcg@10", "recall@10", "precision@10"))

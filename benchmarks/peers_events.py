@@ -29,7 +29,7 @@ def fit(train: np.ndarray, shape: tuple[int, int], settings: dict) -> Alternatin
     return model
 
 
-def lists(model: AlternatingLeastSquares, train: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+def lists(model: AlternatingLeastSquares, train: np.ndarray) -> np.ndarray:
     scores = model.user_factors @ model.item_factors.T
     scores[tuple(train.T)] = -np.inf
     return np.argsort(-scores, axis=1, kind="stable")[:, :10]
@@ -51,13 +51,13 @@ def main(path: str) -> None:
     split = np.load(path)
     train, valid, test = split["train"], split["valid"], split["test"]
     shape = tuple(np.concatenate([train, valid, test]).max(axis=0) + 1)
-    settings = max(GRID, key=lambda s: scores(lists(fit(train, shape, s), train, shape), valid, shape)["ndcg@10"])
+    settings = max(GRID, key=lambda s: scores(lists(fit(train, shape, s), train), valid, shape)["ndcg@10"])
     both = np.concatenate([train, valid])
     began = time.perf_counter()
     model = fit(both, shape, settings)
     seconds = time.perf_counter() - began
     row = {"model": f"implicit ALS, {settings['factors']} factors", "settings": settings,
-           **scores(lists(model, both, shape), test, shape), "seconds": round(seconds, 2)}
+           **scores(lists(model, both), test, shape), "seconds": round(seconds, 2)}
     with OUT.open("a") as file:
         print(json.dumps(row), file=file)
     print(row)

@@ -1,7 +1,7 @@
 """Write docs/performance.md and its pictures from the rows under benchmarks/results: `python benchmarks/performance_page.py`.
 
     cpu.jsonl          pclf bench --out benchmarks/results
-    cpu-xeon.jsonl     the same on two cores of another machine
+    cpu-xeon.jsonl     taskset -c 0,1 pclf bench --quick --out ..., on another machine
     speed-ml1m.jsonl   python benchmarks/peers_speed.py --lists
     gpu-h200.jsonl     python benchmarks/gpu.py --out benchmarks/results/gpu-h200.jsonl
 
@@ -206,7 +206,7 @@ def about_other(steps: list[dict[str, Row]]) -> str:
     both = [s for s in steps if s["estep"]["threads"] == 2]
     speed = ", ".join(f"{s['estep']['updates_per_s'] / 1e6:.0f} M/s ({s['estep']['ratio']:.0f} times the loop) at C = "
                       f"{s['estep']['clusters']}" for s in both)
-    return f"""On two cores of another machine ({both[0]["estep"]["machine"]}, 2 MB of second-level cache a core instead of 1, 9 repeats):
+    return f"""On two cores of another machine ({both[0]["estep"]["machine"]}, 2 MB of second-level cache a core instead of 1; `taskset -c 0,1 pclf bench --quick`, 9 repeats):
 {speed}; times the bound: {times_the_bound(steps)}."""
 
 

@@ -156,6 +156,13 @@ def test_an_unfitted_model_says_so(name, tmp_path):
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.parametrize("name", MIXTURES)
+def test_an_unfitted_mixture_takes_no_guest(name):
+    for guest in ({}, {"a": {1: 5}}):
+        with pytest.raises(NotFittedError, match="is not fitted yet"):
+            models.create(name).fold_in(guest)
+
+
 def test_an_unknown_model_name_is_guessed():
     with pytest.raises(UnknownNameError, match="did you mean 'PCLF'"):
         models.create("pclff")

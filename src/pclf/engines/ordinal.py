@@ -95,10 +95,8 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
                 step += cov[i, j] * gradient[j]
             own[row, i] += min(1.0, max(-1.0, step))
             gap[i] = own[row, i] - mean[row, i]
+        total_cov += cov[:, :size]
         distance = 0.0
-        for i in range(size):
-            for j in range(size):
-                total_cov[i, j] += cov[i, j]
         for i in range(n_tilts):
             for j in range(n_tilts):
                 shape_cov[i, j] += trust[row] * cov[i, j]

@@ -143,12 +143,13 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     about_items = np.concatenate([_about_count(n_chosen, count), choosers.of_all(rated[1])], axis=1)
 
     start = np.concatenate([np.zeros((domain.n_items, shape)), rng.normal(0, 0.3, (domain.n_items, n_factors))], axis=1)
-    users = _Side(by_user, about_users, np.zeros((domain.n_users, size)), 0.2 * np.eye(size), shape, FREEDOM,
-                  kin and kin.user_prior)
-    items = _Side(by_item, about_items, start, np.diag([0.2, *[0.1] * (shape - 1), *[0.2] * n_factors]), shape)
-    for block in range(about_users.shape[1] - elsewhere.shape[1], about_users.shape[1], size):
-        users.guess[block:block + shape, :shape] = HABIT * np.eye(shape)
-    users.expect(users.guess)
+    user_guess, item_guess = (np.zeros((about.shape[1], size)) for about in (about_users, about_items))
+    for block in range(len(user_guess) - elsewhere.shape[1], len(user_guess), size):
+        user_guess[block:block + shape, :shape] = HABIT * np.eye(shape)
+    users = _Side(by_user, about_users, user_guess, np.zeros((domain.n_users, size)), 0.2 * np.eye(size), shape,
+                  FREEDOM, kin and kin.user_prior)
+    items = _Side(by_item, about_items, item_guess, start,
+                  np.diag([0.2, *[0.1] * (shape - 1), *[0.2] * n_factors]), shape)
     level_counts = np.bincount(levels, minlength=n_levels) + 1.0
     base, lanes = np.log(level_counts / level_counts.sum()), _lanes(n_factors, size)
 
@@ -182,14 +183,13 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
 class _Side:
     """Users, or items, while their view is learned: rows, and the prior that they are drawn from."""
 
-    def __init__(self, grouped: Grouped, about: Floats, rows: Floats, prior: Floats, n_tilts: int,
+    def __init__(self, grouped: Grouped, about: Floats, guess: Floats, rows: Floats, prior: Floats, n_tilts: int,
                  freedom: float = GAUSSIAN, expected: Floats | None = None) -> None:
-        self.grouped, self.about, self.rows, self.prior = grouped, about, rows, prior
+        self.grouped, self.about, self.guess, self.rows, self.prior = grouped, about, guess, rows, prior
         self.freedom, self.expected = freedom, expected
         self.seen = np.diff(grouped[0]) > 0
         self.square, self.trust = _squares(rows[:, n_tilts:]), np.ones(len(rows))
-        self.guess = np.zeros((about.shape[1], rows.shape[1]))
-        self.expect(self.guess)
+        self.expect(guess)
 
     def expect(self, weights: Floats) -> None:
         """Rows are around this regression on what is known about them."""

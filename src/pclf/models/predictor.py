@@ -71,6 +71,7 @@ class _Predictor(Recommender):
         """
         from pclf.engines.kernels import fold_in
 
+        self._check_fitted()
         told = {name: self._as_told(name, given) for name, given in ratings.items()}
         rated = {name: self._codes_and_levels(name, given) for name, given in told.items()}
         most = max(rated, key=lambda name: len(rated[name][0]), default=None)
