@@ -104,8 +104,8 @@ def draw_peers(fits: list[Row]) -> None:
     names = [f"{row['name']} ({row['iterations']})" for row in fits]
     bars = axes.barh(range(len(fits)), [row["seconds"] for row in fits], xerr=[row["spread"] / 2 for row in fits],
                      color=[OURS if row is ours else OTHER for row in fits], ecolor="0.3", capsize=3)
-    axes.bar_label(bars, [f"  {row['seconds']:.2f} s" + (f", MAE {row['mae']:.3f}" if row["mae"] else "")
-                          for row in fits], fontsize=8)
+    axes.bar_label(bars, [f"{row['seconds']:.2f} s" + (f", MAE {row['mae']:.3f}" if row["mae"] else "")
+                          for row in fits], fontsize=8, padding=6)          # a browser drops spaces before a label
     axes.set_yticks(range(len(fits)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.3 * max(row["seconds"] for row in fits))
