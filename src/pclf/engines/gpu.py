@@ -1,4 +1,5 @@
-"""The E-step on a GPU: PyTorch for memory and matrix products, one Triton kernel for the ratings.
+"""The E-step on a GPU: PyTorch for memory and matrix products, one Triton kernel for the ratings; and scores of items,
+with another one for the personal view.
 
 With a = users**beta, b = items**beta, g = table**beta, the posterior is never written down. A domain's *rows*
 are its pairs (u, r) of user and level:
@@ -12,7 +13,6 @@ A rating costs two int32 in memory and two reads of C numbers an iteration. Ever
 atomics), so a fit repeats bit for bit. Numbers are float32; tables and the objective are summed in float64.
 """
 
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -51,6 +51,7 @@ WARPS = 1
 CACHE = 24 << 20          # bytes of gathered rows the L2 cache keeps while a block of them is worked on
 FULL = 32                 # ratings a list must have for each block, or it is not cut into blocks
 CHUNK = 1 << 27           # ratings sorted at a time
+PAIRS = 1024              # of user and item that a program scores
 BLOCK = 4096              # users whose share of a table is summed in float32
 
 
@@ -102,6 +103,51 @@ def _gather(own, table, neighbours, row, start, length, target, out, logs,      
 
 
 _kernel: Any = triton.jit(_gather, do_not_specialize=["first", "last"])
+
+
+def _logit(x, by_user, by_item, steps, level, u, v, n_users, n_items):               # type: ignore[no-untyped-def]
+    """log P(level) of the personal view up to a constant, for all pairs of some users and items that meet in x."""
+    mine = tl.load(by_user + level * n_users + u, mask=u < n_users, other=0.0)
+    theirs = tl.load(by_item + level * n_items + v, mask=v < n_items, other=0.0)
+    return mine[:, None] + theirs[None, :] + tl.load(steps + level) * x
+
+
+_logit_of: Any = triton.jit(_logit)
+
+
+def _mean(met, by_user, by_item, steps, values, mixture, weights, floor,             # type: ignore[no-untyped-def]
+          n_users, n_items, LEVELS: constexpr, MIXED: constexpr, USERS: constexpr, ITEMS: constexpr):
+    """met[u, v], how their factors meet, becomes the mean of
+
+        P(r)  ~  max(personal, floor) ** w * max(mixture, floor) ** (1 - w)
+
+    Without MIXED there is no mixture, and w is 1. A program takes USERS x ITEMS pairs.
+    """
+    u = tl.program_id(0) * USERS + tl.arange(0, USERS)
+    v = tl.program_id(1) * ITEMS + tl.arange(0, ITEMS)
+    here = (u < n_users)[:, None] & (v < n_items)[None, :]
+    at = u.to(tl.int64)[:, None] * n_items + v[None, :]
+    x = tl.load(met + at, mask=here, other=0.0)
+    top = tl.full((USERS, ITEMS), float("-inf"), tl.float32)
+    for level in tl.static_range(LEVELS):
+        top = tl.maximum(top, _logit_of(x, by_user, by_item, steps, level, u, v, n_users, n_items))
+    whole = tl.zeros((USERS, ITEMS), tl.float32)
+    for level in tl.static_range(LEVELS):
+        whole += tl.exp(_logit_of(x, by_user, by_item, steps, level, u, v, n_users, n_items) - top)
+    total, rating = tl.zeros((USERS, ITEMS), tl.float32), tl.zeros((USERS, ITEMS), tl.float32)
+    for level in tl.static_range(LEVELS):
+        p = tl.exp(_logit_of(x, by_user, by_item, steps, level, u, v, n_users, n_items) - top) / whole
+        p = tl.maximum(p, floor)
+        if MIXED:
+            w = tl.load(weights + u, mask=u < n_users, other=0.0)[:, None]
+            other = tl.load(mixture + level * n_users.to(tl.int64) * n_items + at, mask=here, other=1.0)
+            p = tl.exp(w * tl.log(p) + (1 - w) * tl.log(tl.maximum(other, floor)))
+        total += p
+        rating += tl.load(values + level) * p
+    tl.store(met + at, rating / total, mask=here)
+
+
+_mean_of: Any = triton.jit(_mean, do_not_specialize=["n_users"])
 
 
 @dataclass(frozen=True)
@@ -307,26 +353,54 @@ class Own(NamedTuple):
     weight: Any    # (B,)
     floor: float   # least probability that is pooled
 
-    def on(self, device: str) -> "Own":
-        return Own._make([*_on(device, *self[:-1]), self.floor])
+
+class Met(NamedTuple):
+    """The same on the device, as the kernel wants it."""
+
+    users: Tensor      # (B, F)
+    items: Tensor      # (F, V)
+    by_user: Tensor    # (R, B) what users, and `base`, add to each level
+    by_item: Tensor    # (R, V)
+    steps: Tensor      # (R,)
+    values: Tensor     # (R,)
+    weight: Tensor     # (B,)
+    floor: float
+
+    @classmethod
+    def of(cls, own: Own, device: str) -> "Met":
+        users, items, base, tilt, values, weight = _on(device, *own[:-1])
+        n = len(tilt)
+        return cls(users[:, n:], items[:, n:].T, (users[:, :n] @ tilt + base).T, (items[:, :n] @ tilt).T, tilt[0],
+                   values, weight, own.floor)
+
+    def means(self, met: Tensor, by_user: Tensor, by_item: Tensor, mixture: Tensor | None, weight: Tensor) -> Tensor:
+        """`met` (b, V), as the factors meet, becomes the mean rating of all pairs; mixture: (R, b, V)."""
+        n_users, n_items = met.shape
+        width = min(PAIRS, triton.next_power_of_2(n_items))
+        grid = triton.cdiv(n_users, PAIRS // width), triton.cdiv(n_items, width)
+        _mean_of[grid](met, by_user.contiguous(), by_item.contiguous(), self.steps, self.values,
+                       met if mixture is None else mixture, weight, self.floor, n_users, n_items,
+                       LEVELS=len(by_user), MIXED=mixture is not None, USERS=PAIRS // width, ITEMS=width)
+        return met
 
 
 def score_pairs(users: Any, items: Any, user: Any, item: Any, device: str = "cuda",
                 own: Own | None = None) -> NDArray[Any]:
     """<users[user[j]], items[item[j]]> for each pair j, users (B, D), items (V, D); or, with a personal view, the mean
-    of the pooled distribution, users (R, B, D): one array a level."""
+    of the pooled distribution, users (R, B, D): one array a level, D = 0 where the personal view has all the weight."""
     users, items, user, item = _on(device, users, items, user, item)
-    own = own and own.on(device)
+    view = own and Met.of(own, device)
     user, item = user.long(), item.long()
     out = torch.empty(len(user), dtype=users.dtype, device=device)
     for part in torch.arange(len(user), device=device).split(1 << 22):
         u, v = user[part], item[part]
-        products = (users[..., u, :] * items[v]).sum(-1)
-        if own is not None:
-            n = len(own.tilt)
-            shape = (own.users[u, :n] + own.items[v, :n]).T
-            shape[0] += (own.users[u, n:] * own.items[v, n:]).sum(1)
-            products = _pooled_mean(own, shape, products, own.weight[u])
+        products = (users[..., u, :] * items[v]).sum(-1) if users.shape[-1] else None
+        if view is not None:
+            met = (view.users[u] * view.items.T[v]).sum(1)
+            both = view.by_user[:, u] + view.by_item[:, v]
+            nothing = both.new_zeros(len(both), 1)
+            mixture = None if products is None else products.contiguous()
+            products = view.means(met[:, None], both, nothing, mixture, view.weight[u])[:, 0]
         out[part] = products
     return np.asarray(out.cpu())
 
@@ -339,19 +413,17 @@ def score_top_n(users: Any, items: Any, seen_indptr: Any, seen_items: Any, n: in
     and scores, (B, n): -1 and -inf where fewer than n are left. Only a block of B x V is held at a time.
     """
     users, items, seen_indptr, seen_items = _on(device, users, items, seen_indptr, seen_items)
-    own = own and own.on(device)
+    view = own and Met.of(own, device)
     seen_items, n_users, n_top = seen_items.long(), users.shape[-2], min(n, len(items))
     best = torch.full((n_users, n), -1, dtype=torch.int64, device=device)
     scores = torch.full((n_users, n), -torch.inf, dtype=users.dtype, device=device)
-    step = max(1, (1 << 28) // max(1, len(items) * (1 if own is None else 4 * len(own.base))))
+    step = max(1, (1 << 28) // max(1, len(items) * (1 if view is None else 1 + len(view.steps))))
     for start in range(0, n_users, step):
         rows = slice(start, start + step)
-        block = users[..., rows, :] @ items.T
-        if own is not None:
-            t = len(own.tilt)
-            shape = own.users[rows, :t].T[:, :, None] + own.items[:, :t].T[:, None, :]        # (T, b, V)
-            shape[0] += own.users[rows, t:] @ own.items[:, t:].T
-            block = _pooled_mean(own, shape, block, own.weight[rows, None])
+        block: Tensor = users[..., rows, :] @ items.T if users.shape[-1] else None
+        if view is not None:
+            met = view.users[rows] @ view.items
+            block = view.means(met, view.by_user[:, rows], view.by_item, block, view.weight[rows])
         ptr = seen_indptr[start : start + len(block) + 1]
         who = torch.repeat_interleave(torch.arange(len(block), device=device), ptr.diff())
         block[who, seen_items[ptr[0] : ptr[-1]]] = -torch.inf
@@ -359,14 +431,6 @@ def score_top_n(users: Any, items: Any, seen_indptr: Any, seen_items: Any, n: in
         scores[rows, :n_top] = top.values
         best[rows, :n_top] = top.indices.masked_fill(top.values == -torch.inf, -1)
     return np.asarray(best.cpu()), np.asarray(scores.cpu())
-
-
-def _pooled_mean(own: Own, shape: Tensor, mixture: Tensor, weight: Tensor) -> Tensor:
-    """The mean of P(r) ~ personal ** weight * mixture ** (1 - weight): shape (T, ...), mixture (R, ...)."""
-    logs = torch.tensordot(own.tilt.T, shape, 1) + own.base.view(-1, *[1] * (shape.ndim - 1))
-    logs = logs.log_softmax(0).clamp_(min=math.log(own.floor)).mul_(weight)
-    logs += (1 - weight) * mixture.clamp(min=own.floor).log()
-    return torch.tensordot(own.values, logs.softmax(0), 1)
 
 
 def _count(domain: Domain, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -307,15 +307,19 @@ class _Predictor(Recommender):
         return score_pairs(factors, theirs, each % len(users), each % len(items), self._device or "cuda", own)
 
     def _for_device(self, domain: str, users: Users, items: Floats | None) -> tuple[Floats, Any]:
-        """Users' factors, (n, D) or, where a personal view is to be pooled, (R, n, D) and that view."""
+        """Users' factors, (n, D) or, where a personal view is to be pooled, (R, n, D) and that view. D is 0 where
+        nothing is left for the mixture to say."""
         from pclf.engines.gpu import Own
 
         values, weight = self._values[domain], self._own_weights(domain, users)
         if users.personal is None or items is None or not weight.any():
             return self._user_factors_by(domain, users, values[None, :])[0], None
-        view, by_level = self.personal_[domain], self._user_factors_by(domain, users, np.eye(len(values)))
+        view = self.personal_[domain]
         parts = (users.personal, items, view.base, tilts(len(values)), values, weight)
-        return np.stack(by_level), Own(*(np.ascontiguousarray(x, np.float32) for x in parts), weights.FLOOR)
+        own = Own(*(np.ascontiguousarray(x, np.float32) for x in parts), weights.FLOOR)
+        if (weight == 1).all():
+            return np.empty((len(values), len(users), 0), np.float32), own
+        return np.stack(self._user_factors_by(domain, users, np.eye(len(values)))), own
 
     def _distribution(self, domain: str, users: Users, items: Items) -> Floats:
         """P(r | u, v) of pairs; one user or item against many is repeated. (n, R)"""
