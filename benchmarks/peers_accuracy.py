@@ -164,7 +164,8 @@ def choose(peer: str, splits: Path, domain: str, given: int) -> dict[str, Settin
 
 def cells(peers: list[str], n_repeats: int, done: set[tuple[Any, ...]]) -> Iterator[tuple[str, str, int, list[int]]]:
     for peer, domain, given in itertools.product(peers, DOMAINS, GIVEN):
-        repeats = [r for r in range(n_repeats) if (peer, domain, given, r) not in done]
+        repeats = [r for r in range(n_repeats) if (peer, domain, given, r, "both") not in done
+                   and not {(peer, domain, given, r, "mae"), (peer, domain, given, r, "rmse")} <= done]
         if repeats:
             yield peer, domain, given, repeats
 
@@ -178,11 +179,14 @@ def main() -> None:
     args = parser.parse_args()
 
     lines = args.out.read_text().splitlines() if args.out.exists() else []
-    done = {(row["peer"], row["domain"], row["given"], row["repeat"]) for row in map(json.loads, lines)}
+    keys = ("peer", "domain", "given", "repeat", "chosen_by")
+    done = {tuple(row[key] for key in keys) for row in map(json.loads, lines)}
     with args.out.open("a") as out:
         for peer, domain, given, repeats in cells(args.peers, args.repeats, done):
             chosen = choose(peer, args.splits, domain, given)
             for repeat, (chosen_by, settings) in itertools.product(repeats, chosen.items()):
+                if (peer, domain, given, repeat, chosen_by) in done:
+                    continue
                 train, test = split(args.splits / f"{domain}-{repeat}.npz", given, validation=False)
                 start = time.perf_counter()
                 prediction = GRIDS[peer][0](peer, train, test, repeat, settings)

@@ -166,7 +166,7 @@ def test_the_twin_has_the_clusters_that_the_target_is_predicted_with():
     alone = twin(model, "books")
     assert isinstance(alone, FMM)
     assert (alone.n_user_clusters, alone.n_item_clusters) == (7, 8)
-    assert (alone.user_prior, alone.n_restarts, alone.personal_weight) == (2.5, 2, {"books": 0.5})
+    assert (alone.user_prior, alone.n_restarts, alone.personal_weight) == (1.25, 2, {"books": 0.5})
 
 
 def trial(data, given=6):

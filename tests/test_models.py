@@ -1,5 +1,6 @@
 """The contract of every model, and what only mixtures do."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,10 @@ from pclf import models
 from pclf.em.loop import Schedule, random_posteriors, run
 from pclf.em.mstep import Priors
 from pclf.em.state import Problem
+from pclf.engines import cpu
 from pclf.errors import DataError, NotFittedError, UnknownNameError
+from pclf.models import mixture as mixture_room
+from pclf.models import personal
 from pclf.models.mixture import Member
 
 MIXTURES = ["PCLF", "RMGM", "FMM"]
@@ -81,6 +85,38 @@ def test_refit_repeats_and_settings_stay_untouched(fitted, data):
     # BLAS may round the last bit otherwise when its arrays lie elsewhere in memory.
     np.testing.assert_allclose(again.predict_codes("films", d.user, d.item),
                                fitted.predict_codes("films", d.user, d.item), rtol=1e-5)
+
+
+def test_a_second_fit_forgets_what_was_seen_in_the_first(fitted, data):
+    model = clone(fitted).fit(data.select({n: np.arange(len(d)) % 2 == 0 for n, d in data.domains.items()}))
+    model.recommend("books")
+    model.fit(data)
+    d = data["books"]
+    seen = set(zip(d.users.decode(d.user), d.items.decode(d.item), strict=True))
+    assert not seen & {(user, item.item) for user, found in model.recommend("books") for item in found}
+
+
+def test_a_namesake_in_another_domain_is_somebody_else():
+    rng = np.random.default_rng(0)
+    data = pclf.Ratings.from_arrays({n: (rng.integers(0, 9, 60), rng.integers(0, 30, 60), rng.integers(1, 6, 60))
+                                     for n in ("films", "books")}, duplicates="last", scale=(1, 5))
+    books = data["books"]
+    own = set(books.items.decode(books.item[books.user == books.users.code(7)]))
+    model = pclf.PCLF(2, 2, 2, n_restarts=1).fit(data)
+    assert own <= {r.item for r in model.recommend("books", 7, n=30, user_domain="films")}
+    assert not own & {r.item for r in model.recommend("books", 7, n=30)}
+    with pytest.raises(UnknownNameError, match="known in 'films' only"):
+        pclf.Bias().fit(data).predict("books", 7, books.items.ids[0], user_domain="films")
+    with pytest.raises(UnknownNameError, match="nowhere"):
+        model.predict("books", 7, books.items.ids[0], user_domain="nowhere")
+
+
+def test_users_and_items_must_be_equally_many(fitted):
+    with pytest.raises(ValueError, match="equally many, or one of either; got 2 users and 3 items"):
+        fitted.predict("books", ["b1", "b2"], ["books 1", "books 2", "books 3"])
+    with pytest.raises(ValueError, match="got 2 users and 3 items"):
+        fitted.predict_codes("books", np.arange(2), np.arange(3))
+    assert len(fitted.predict("books", "b1", ["books 1", "books 2"])) == 2
 
 
 def test_the_same_seed_gives_the_same_parameters_to_the_bit(data):
@@ -170,8 +206,12 @@ def test_an_unknown_model_name_is_guessed():
 
 @pytest.mark.parametrize(("settings", "says"), [
     ({"n_user_clusters": 0}, "n_user_clusters must be at least 1; got 0"),
-    ({"n_common_clusters": 0}, "at least 1; got 0 for the view 'common'"),
-    ({"n_specific_clusters": {"films": 2, "books": -1}}, "got -1 for the view 'books'"),
+    ({"n_common_clusters": 0}, "of the view 'common' must be at least 1; got 0"),
+    ({"n_user_clusters": 2.5}, "n_user_clusters must be a whole number; got 2.5"),
+    ({"n_restarts": 1.5}, "n_restarts must be 'auto' or a whole number; got 1.5"),
+    ({"user_prior": float("nan")}, "user_prior must be 0 .off. or positive; got nan"),
+    ({"betas": 0.9}, "betas must be one or more numbers"),
+    ({"n_specific_clusters": {"films": 2, "books": -1}}, "of the view 'books' must be at least 1; got -1"),
     ({"n_specific_clusters": {"films": 2, "bokos": 3}}, "did you mean 'books'"),
     ({"common_weight": 1.2}, "between 0 and 1; got 1.2"),
     ({"user_prior": -1.0}, "user_prior must be 0"),
@@ -179,7 +219,7 @@ def test_an_unknown_model_name_is_guessed():
     ({"betas": (0.5, 1.5)}, "betas must be one or more numbers"),
     ({"start": "zeros"}, "start must be one of: posteriors, memberships; got 'zeros'"),
     ({"max_iter": 0}, "max_iter must be at least 1"),
-    ({"personal_factors": "auto"}, "personal_factors must be at least 0; got 'auto'"),
+    ({"personal_factors": "auto"}, "personal_factors must be a whole number; got 'auto'"),
 ])
 def test_bad_settings_are_refused_by_fit_and_leave_no_state(data, settings, says):
     model = pclf.PCLF(**settings)
@@ -219,9 +259,16 @@ def test_float32_predicts_as_the_reference_after_whole_fits(data, rule):
     assert different.mean() <= (0.0 if rule == "mean" else 0.01)
 
 
-def test_threads_do_not_change_a_bit(data):
-    results = [pclf.PCLF(**SMALL["PCLF"]).fit(data, engine="cpu", n_threads=n, random_state=1) for n in (1, 2)]
-    assert (results[0].members_[0].users == results[1].members_[0].users).all()
+def test_threads_do_not_change_a_bit(data, monkeypatch):
+    for room in (cpu, personal):
+        monkeypatch.setattr(room, "SMALL", 0)                # so that even these few ratings are shared out
+    monkeypatch.setattr(cpu, "cores", lambda: 3)
+    monkeypatch.setattr(mixture_room, "cores", lambda: 3)
+    one, three = (pclf.PCLF(**SMALL["PCLF"]).fit(data, engine="cpu", n_threads=n, random_state=1) for n in (1, 3))
+    assert (one.members_[0].users == three.members_[0].users).all()
+    for name in data.domains:
+        assert (one.personal_[name].users == three.personal_[name].users).all()
+        assert (one.personal_[name].items == three.personal_[name].items).all()
 
 
 def test_distribution_sums_to_one_and_gives_mean_and_median(mixture, data):
@@ -368,13 +415,20 @@ def test_an_explanation_of_the_published_model_adds_up_to_its_prediction(model):
 
 
 def test_clusters_have_shares_and_typical_members(mixture):
-    by_view: dict[str, float] = {}
+    by_view: dict[tuple[str, ...], float] = {}
     for cluster in mixture.clusters_:
-        by_view[cluster.view] = by_view.get(cluster.view, 0) + cluster.share
+        key = cluster.view, *cluster.members                 # FMM's user clusters are each of one domain
+        by_view[key] = by_view.get(key, 0) + cluster.share
         for members in cluster.members.values():
             weights = [w for _, _, w in members]
             assert all(0 <= w <= 1 + 1e-6 for w in weights)
     assert all(total == pytest.approx(1, rel=1e-3) for total in by_view.values())
+
+
+def test_the_share_of_a_user_cluster_is_that_of_the_ratings(model, data):
+    counts = np.concatenate([np.bincount(d.user, minlength=d.n_users) for d in data.domains.values()])
+    shares = [cluster.share for cluster in model.clusters_ if cluster.view == "users"]
+    np.testing.assert_allclose(shares, counts @ model.members_[0].users / counts.sum(), rtol=1e-5)
 
 
 def test_shared_users_are_one_person_with_one_membership():
@@ -420,6 +474,79 @@ def test_ctrl_c_in_a_fit_returns_the_model_so_far_with_a_warning(data):
             model.fit(data, callbacks=[interrupt])
         assert model.interrupted_
         assert np.isfinite(model.predict("books", "b1", "books 2")).all()
+
+
+@pytest.mark.parametrize("combine", ["average", "best"])
+def test_ctrl_c_in_a_later_restart_keeps_the_whole_ones_alone(data, combine):
+    def interrupt(step):
+        steps.append(step)
+        if len(steps) == 14:                                 # the second iteration of the second restart
+            raise KeyboardInterrupt
+
+    settings = {**SMALL["FMM"], "max_iter": 12, "tol": 0.0, "combine": combine, "personal_weight": 0.0}
+    model, steps = pclf.FMM(**settings, n_restarts=2), []
+    with pytest.warns(UserWarning, match="interrupted after 2 of 12"):
+        model.fit(data, callbacks=[interrupt], random_state=0)
+    assert (model.interrupted_, len(model.members_), model.n_iter_) == (True, 1, 12)
+
+
+@pytest.mark.parametrize("settings", [{}, {"early_stopping": True}, {"combine": "best"}])
+def test_ctrl_c_before_the_first_iteration_is_just_that(data, settings, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cpu.CpuEngine, "estep", interrupt)
+    model = pclf.PCLF(**SMALL["PCLF"], **settings)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(data)
+    assert not hasattr(model, "data_")
+
+
+def test_early_stopping_without_anything_to_hold_out_goes_on_to_the_end():
+    once = pclf.Ratings.from_arrays({"a": (range(40), np.arange(40) % 7, np.arange(40) % 5 + 1)})
+    assert pclf.FMM(2, 2, early_stopping=True, max_iter=12, tol=0.0, n_restarts=1).fit(once).n_iter_ == 12
+
+
+def test_a_model_without_a_personal_view_learns_its_weights_without_one(data, monkeypatch):
+    monkeypatch.setattr(mixture_room, "PERSONAL_UP_TO", 1000)            # fewer than there are
+    found = pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data)
+    plain = pclf.PCLF(**SMALL["PCLF"], n_restarts=1, personal_weight=0.0).fit(data)
+    assert not found.personal_
+    assert found.weights_ == plain.weights_
+
+
+@pytest.mark.parametrize("name", ["common", "users", "personal"])
+def test_a_domain_is_not_called_like_a_part_of_the_model(data, name):
+    with pytest.raises(ValueError, match=f"must not be called '{name}'"):
+        pclf.PCLF().fit(replace(data, domains={name: replace(data["books"], name=name)}))
+
+
+def test_a_guest_or_new_item_of_another_fit_is_refused(mixture, data, tmp_path):
+    guest = mixture.fold_in({"books": {"books 1": 5}})
+    item = mixture.fold_in_item("books", {"b1": 5})
+    mixture.save(tmp_path / "model")
+    for same in (mixture, pclf.load(tmp_path / "model"), pickle.loads(pickle.dumps(mixture))):
+        assert same.recommend("books", guest, n=1)
+        assert np.isfinite(same.predict("books", "b1", item)).all()
+    other = clone(mixture).fit(data, random_state=4)
+    with pytest.raises(ValueError, match="this guest was placed by another fit"):
+        other.recommend("books", guest)
+    with pytest.raises(ValueError, match="this new item was placed by another fit"):
+        other.predict("books", "b1", item)
+    with pytest.raises(ValueError, match="needs at least one rating"):
+        mixture.fold_in_item("books", {})
+
+
+def test_lists_of_guests_become_a_table(mixture):
+    guest = mixture.fold_in({"books": {"books 1": 5}})
+    table = mixture.recommend("books", ["b1", guest], n=1).to_arrow()
+    assert table["user_id"].to_pylist() == ["b1", None]
+
+
+def test_a_pickled_model_does_not_ask_for_the_gpu_it_was_fitted_on(mixture):
+    there = clone(mixture)
+    there.__dict__.update(mixture.__dict__, _device="cuda")
+    assert pickle.loads(pickle.dumps(there))._device is None
 
 
 def test_early_stopping_ends_all_fits_at_the_best_held_out_iteration(data):

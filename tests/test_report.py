@@ -238,7 +238,7 @@ def test_the_audit_comes_first_where_there_is_one(model):
 def test_figures_of_the_audit_are_shown_where_it_has_them(model, html):
     audit = SimpleNamespace(
         verdicts=["It helps."], gains={"books": {"films": 0.02}, "films": {"books": -0.01}},
-        affinity={"books": {"films": {"p_holm": 0.01}}, "films": {"books": {"p_holm": None}}},
+        significant={"books": {"films": True}, "films": {"books": False}},
         learning_curve={"books": CURVES, "films": CURVES})
     page = Page(report.render(model, audit=audit))
     assert len(page.all("figure")) == len(Page(html).all("figure")) + 3

@@ -6,17 +6,18 @@ apart, items and tables a copy each).
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from pclf.em.state import Params, Problem, Stats
 from pclf.engines.cpu import cores
+from pclf.engines.kernels import compiled
 
 
-@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+@partial(compiled, fastmath=True)
 def posterior_estep(user, item, level, a, b, g, users, items, table):
     """Adds the expected counts of these ratings to users, items and table; returns the sum of log d."""
     n_clusters, n_columns = a.shape[1], b.shape[1]

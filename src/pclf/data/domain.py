@@ -136,7 +136,7 @@ def _merged(user: Codes, item: Codes, value: NDArray[np.uint8], scale: Scale,
 
 def _grouped(user: Codes, item: Codes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """The rows sorted by pair, earlier ones first; and whether each but the first repeats the one before."""
-    pair = user * np.int64(item.max() + 1) + item
+    pair = user.astype(np.int64) * (int(item.max()) + 1) + item
     order = np.argsort(pair, kind="stable")
     return order, np.diff(pair[order]) == 0
 

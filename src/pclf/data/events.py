@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
 
-DRAWN = 5            # items an event
+DRAWN = 10           # items an event
 
 
 def with_absences(data: Ratings, rng: np.random.Generator) -> Ratings:
@@ -29,8 +29,9 @@ def with_absences(data: Ratings, rng: np.random.Generator) -> Ratings:
 
 def absences(user: NDArray[np.int32], item: NDArray[np.int32], n_items: int,
              rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Users and items of absences, each pair once; fewer than DRAWN an event where a user did nearly everything."""
+    """Users and items of absences, each pair once. What is drawn twice, or was done, is not drawn again, so who did
+    much has fewer than DRAWN an event."""
     drawn = np.repeat(user.astype(np.int64), DRAWN) * n_items
     drawn += rng.integers(0, n_items, len(drawn))
-    pairs = np.setdiff1d(drawn, user * np.int64(n_items) + item)
+    pairs = np.setdiff1d(drawn, user.astype(np.int64) * n_items + item)
     return (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)

@@ -108,6 +108,8 @@ def run(
                 continue
             break
     except KeyboardInterrupt:
+        if not trace:
+            raise
         interrupted = True
         warnings.warn(
             f"interrupted after {len(trace)} of {schedule.max_iter} iterations; the model so far is kept.",

@@ -13,7 +13,8 @@ GPU_PAYS = 5_000_000   # ratings from which "auto" takes a GPU where there is on
 def create(name: str, *, dtype: str = "float32", n_threads: int | None = None, n_ratings: int = 0) -> Engine:
     """The engine called `name`; "auto" is the GPU for large data where one works, else the CPU."""
     if name == "auto":
-        name = "gpu" if dtype == "float32" and n_ratings >= GPU_PAYS and gpu_works() else "cpu"
+        large = n_ratings >= GPU_PAYS and dtype == "float32" and n_threads is None    # threads are the CPU's
+        name = "gpu" if large and gpu_works() else "cpu"
     if name == "cpu":
         from pclf.engines.cpu import CpuEngine
 

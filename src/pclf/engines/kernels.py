@@ -6,6 +6,8 @@ Nothing here checks its input.
 
 import math
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -42,13 +44,18 @@ SIXTEEN = (0,) * 16   # the lanes in which user clusters are handled
 STRIP = 512         # columns of a product worked on together
 SLACK = 1e-3        # how much an accelerated step may lose of the objective
 TINY = 1e-30        # memberships that are zero
+SOURCES = "_" + sha256(b"".join(f.read_bytes() for f in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()[:8]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)   # the step of SplitMix64 (Steele, Lea & Flood 2014)
 
 
-def compiled(function: F) -> F:
-    """Native code that runs without Python's lock and is kept on disk between runs."""
-    options = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract"}}
-    return cast(F, njit(**options)(function))
+def compiled(function: F, fastmath: bool | set[str] = {"reassoc", "contract"}) -> F:  # noqa: B006
+    """Native code that runs without Python's lock and is kept on disk between runs, where there is a place for it."""
+    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+    function.__qualname__ += SOURCES              # numba's cache looks at a function's own file alone
+    try:
+        return cast(F, njit(cache=True, **options)(function))
+    except RuntimeError:                          # neither the package nor the user's folder can be written to
+        return cast(F, njit(**options)(function))
 
 
 @compiled

@@ -2,8 +2,7 @@
 
 They work for any number of lanes on any processor. The compiler knows that number because it is the *length*
 of a tuple, `lanes`. Rows of arrays go through four at a time: a *tile* is four vectors, `w` four weights, as a vector
-or, fresh from memory, as a tuple. Nothing is checked. After a change here, touch the files that use it: numba's cache
-on disk looks at those alone.
+or, fresh from memory, as a tuple. Nothing is checked.
 """
 
 import inspect

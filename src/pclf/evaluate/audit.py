@@ -31,7 +31,7 @@ from pclf.data.ratings import Ratings
 from pclf.data.splits import Seed
 from pclf.errors import DataError
 from pclf.evaluate import verdicts as say
-from pclf.evaluate.compare import run_all
+from pclf.evaluate.compare import alone, run_all
 from pclf.evaluate.significance import LEVEL, _wilcoxon, holm
 from pclf.evaluate.trial import Arm, Errors, Fit, Trial
 from pclf.models.base import Floats, Recommender, as_ratings
@@ -173,9 +173,7 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
     """
     ratings, model = as_ratings(data), PCLF() if model is None else model
     _check(ratings, model, given, repeats, sizes, n_jobs)
-    options = dict(fit_options or {})
-    if n_jobs > 1 and options.get("engine", "auto") in ("auto", "cpu"):
-        options = {"n_threads": 1, **options}
+    options = alone(n_jobs, fit_options or {})
     # "auto" restarts depend on the number of ratings; here, no arm may average more of them than another.
     fair = clone(model).set_params(n_restarts=model._n_restarts(ratings))
     trial = Trial(ratings, fair, given, int(np.random.default_rng(seed).integers(2**32)), options)
@@ -214,7 +212,8 @@ def effect(own: Floats, base: Floats, user: NDArray[Any], repeat: NDArray[Any]) 
     """The change from base to own, in percent of base: errors of users, each in one repeat or in several.
 
     A ratio of means over users. Its variance is that of the users' residuals, by linearisation, plus a share
-    of what the repeats' means vary by more than their users explain.
+    of what the repeats' means vary by more than their users explain: the luck of a fit, which one repeat does not show.
+    Degrees of freedom after Satterthwaite.
     """
     from scipy.stats import t
 
@@ -224,14 +223,16 @@ def effect(own: Floats, base: Floats, user: NDArray[Any], repeat: NDArray[Any]) 
         return Effect(*[np.nan] * 5)
     change = own_of_user.mean() / level - 1
     residual = (own - (1 + change) * base) / level
-    variance = _mean_by(user, residual).var(ddof=1) / n
+    of_users, of_fits = _mean_by(user, residual).var(ddof=1) / n, 0.0
     groups = [residual[repeat == r] for r in np.unique(repeat)]
     if len(groups) > 1:
         explained = np.mean([group.var(ddof=1) / len(group) for group in groups])
-        variance += max(0.0, np.var([group.mean() for group in groups], ddof=1) - explained) / len(groups)
+        of_fits = max(0.0, np.var([group.mean() for group in groups], ddof=1) - explained) / len(groups)
+    variance = of_users + of_fits
     error = np.sqrt(variance)
-    half = t.ppf((1 + LEVEL) / 2, n - 1) * error
-    p = 2 * t.sf(abs(change) / error, n - 1) if error > 0 else float(change == 0)
+    freedom = variance**2 / (of_users**2 / (n - 1) + of_fits**2 / max(1, len(groups) - 1)) if error > 0 else n - 1
+    half = t.ppf((1 + LEVEL) / 2, freedom) * error
+    p = 2 * t.sf(abs(change) / error, freedom) if error > 0 else float(change == 0)
     return Effect(100 * change, 100 * (change - half), 100 * (change + half), p,
                   _wilcoxon(own_of_user - base_of_user))
 

@@ -131,16 +131,21 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     check_rules(rules)
     if not models:
         raise ValueError("compare needs at least one model: pass a dict of name and model.")
-    parts = list(splits)
+    parts = [splits] if isinstance(splits, Split) else list(splits)
     if not parts:
         raise ValueError("compare needs at least one split; got none.")
-    alone = {"n_threads": 1} if n_jobs > 1 else {}
-    options = {"random_state": random_state, **alone, **(fit_options or {})}
+    options = {"random_state": random_state, **alone(n_jobs, fit_options or {})}
     jobs = [(name, i, models[name], split) for (i, split), name in product(enumerate(parts), models)]
     done: dict[tuple[str, int], list[Score]] = {}
     run_all(partial(_job, rules=rules, metrics=metrics, options=options), jobs, n_jobs,
             lambda job, scores: done.__setitem__(job[:2], scores))
     return Comparison(tuple(score for job in jobs for score in done[job[:2]]))
+
+
+def alone(n_jobs: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `fit`, and one thread each where several processes share the cores."""
+    single = n_jobs > 1 and options.get("engine", "auto") in ("auto", "cpu")
+    return {"n_threads": 1, **options} if single else dict(options)
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:

@@ -124,6 +124,7 @@ def twin(model: Recommender, target: str, kind: type[Recommender] = FMM) -> Reco
         specific = settings["n_specific_clusters"]
         own = specific[target] if isinstance(specific, Mapping) else specific
         settings["n_item_clusters"] = settings["n_common_clusters"] + own
+        settings["user_prior"] /= 2          # where a rating counts in one view, as much as there in two
     known = kind().get_params()
     return kind(**{name: value for name, value in settings.items() if name in known})
 

@@ -53,13 +53,15 @@ class Recommendations:
         return ((user, self[row]) for row, user in enumerate(self.users))
 
     def to_arrow(self) -> Any:
-        """A pyarrow table with the columns user_id, item_id, title, score, rank."""
+        """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank."""
         import pyarrow as pa
+
+        from pclf.models.member import Guest
 
         row, rank = np.nonzero(self.codes >= 0)
         codes = self.codes[row, rank]
         return pa.table({
-            "user_id": pa.array([self.users[r] for r in row]),
+            "user_id": pa.array([None if isinstance(self.users[r], Guest) else self.users[r] for r in row]),
             "item_id": pa.array(self.domain.items.decode(codes)),
             "title": pa.array([self.domain.title(int(c)) for c in codes]),
             "score": pa.array(self.scores[row, rank]),
@@ -97,6 +99,7 @@ class Recommender(BaseEstimator):
         target = self._domain(domain)
         item_codes = self._item_codes(target, as_list(items))
         user_factors = self._user_factors(domain, as_list(users), user_domain)
+        check_pairs(user_factors, item_codes)
         return self._on_scale(domain, inner(user_factors, self._factors(domain)[1][item_codes]))
 
     def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
@@ -104,6 +107,7 @@ class Recommender(BaseEstimator):
         """`predict` for codes of the domain instead of ids: what evaluation uses."""
         self._check_rule(rule)
         self._check_fitted()
+        check_pairs(users, items)
         user_factors, item_factors = self._factors(domain)
         return self._on_scale(domain, inner(user_factors[users], item_factors[items]))
 
@@ -124,8 +128,8 @@ class Recommender(BaseEstimator):
         allowed = np.ones(target.n_items, bool)
         if candidates is not None:
             allowed[:] = False
-            allowed[self._item_codes(target, list(candidates))] = True
-        allowed[self._item_codes(target, list(exclude))] = False
+            allowed[self._item_codes(target, _items(candidates))] = True
+        allowed[self._item_codes(target, _items(exclude))] = False
         codes, scores = self._top_n(domain, wanted, n, exclude_seen, allowed, user_domain)
         out = Recommendations(target, list(target.users.ids) if wanted is None else wanted, codes, scores)
         return out[0] if single else out
@@ -229,7 +233,9 @@ class Recommender(BaseEstimator):
     def _find_user(self, domain: str, user: Hashable, user_domain: str | None) -> tuple[str, int]:
         """The domain a user is known in, and the code there."""
         if user_domain is not None:
-            return user_domain, self._domain(user_domain).users.code(user, f"user in {user_domain!r}")
+            code = self._domain(user_domain).users.code(user, f"user in {user_domain!r}")
+            if not (self.data_.shared_users and user in self.data_.domains[domain].users):
+                return user_domain, code
         if user in self.data_.domains[domain].users:
             return domain, self.data_.domains[domain].users.code(user)
         homes = [name for name, d in self.data_.domains.items() if user in d.users]
@@ -242,8 +248,7 @@ class Recommender(BaseEstimator):
 
     def _user_factors(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
         """(users, D): rows of the domain's own factors, which strangers do not have."""
-        known = self._domain(domain).users
-        codes = known.encode(users)
+        codes = self._codes_in(domain, users, user_domain)
         if (codes < 0).any():
             stranger = users[int((codes < 0).argmax())]
             home, _ = self._find_user(domain, stranger, user_domain)
@@ -275,11 +280,13 @@ class Recommender(BaseEstimator):
             return self._seen_by(domain, users, codes)
         return np.zeros(len(codes) + 1, np.int64), np.empty(0, np.int32)
 
-    def _codes_in(self, domain: str, users: "list[Any] | None") -> NDArray[np.int32]:
+    def _codes_in(self, domain: str, users: "list[Any] | None", user_domain: str | None) -> NDArray[np.int32]:
         """Codes of users in the domain, of all of its own where users is None; -1 for strangers and guests."""
         known = self._domain(domain).users
         if users is None:
             return np.arange(len(known), dtype=np.int32)
+        if user_domain not in (None, domain) and not self.data_.shared_users:
+            return np.full(len(users), -1, np.int32)      # a namesake here is somebody else
         return known.encode([user if _is_id(user) else None for user in users])
 
     def _top_n(self, domain: str, users: list[Any] | None, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
@@ -298,7 +305,7 @@ class Recommender(BaseEstimator):
                 known = np.arange(start, min(start + rows, total), dtype=np.int32)
                 score = self._scores(domain, known)
             else:
-                known = self._codes_in(domain, block)
+                known = self._codes_in(domain, block, user_domain)
                 score = self._scores_of(domain, block, user_domain)
             if not allowed.all():
                 score[:, ~allowed] = -np.inf
@@ -343,8 +350,19 @@ def as_list(ids: Any) -> list[Any]:
     return ids.tolist() if hasattr(ids, "tolist") else list(ids)
 
 
+def check_pairs(users: Any, items: Any) -> None:
+    if len(users) != len(items) and 1 not in (len(users), len(items)):
+        raise ValueError(f"users and items must be equally many, or one of either; got {len(users):,} users and "
+                         f"{len(items):,} items.")
+
+
 def _is_id(user: Any) -> bool:
     return getattr(type(user), "__hash__", None) is not None
+
+
+def _items(ids: Any) -> list[Hashable]:
+    """Some ids; a word is one."""
+    return [ids] if isinstance(ids, str) else list(ids)
 
 
 def _products(users: Floats, items: Floats) -> Floats:

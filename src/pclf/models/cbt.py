@@ -165,7 +165,7 @@ def alternate(target: Domain, rating: Floats, book: Floats, items: Labels,
 def assign(own: NDArray[np.int32], other: Labels, rating: Floats, n: int, book: Floats) -> Labels:
     """The best of the codebook's rows for each of n users, who rated items of the clusters `other`."""
     shape = (n, book.shape[1])
-    cell = own * np.int64(shape[1]) + other
+    cell = own.astype(np.int64) * shape[1] + other
     sums = np.bincount(cell, rating, n * shape[1]).reshape(shape)
     counts = np.bincount(cell, minlength=n * shape[1]).reshape(shape)
     return closest(sums, counts, book)

@@ -55,13 +55,15 @@ class Explanation:
 
 
 def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
-    """User clusters, then the item clusters of each view, of the first member."""
+    """User clusters, of each domain where they are apart, then the item clusters of each view, of the first member."""
     member, out = model.members_[0], []
-    mass = member.user_shares.mean(axis=0)
-    top_users = {name: _top(member.users[model._user_rows(name)], _counts(d.user, d.n_users), d.users, None, n)
-                 for name, d in model.data_.domains.items()}
-    for k, share in enumerate(mass / mass.sum()):
-        out.append(Cluster("users", k, float(share), {name: top[k] for name, top in top_users.items()}))
+    counts = {name: _counts(d.user, d.n_users) for name, d in model.data_.domains.items()}
+    own = {name: member.users[model._user_rows(name)] for name in counts}
+    top_users = {name: _top(own[name], counts[name], model.data_[name].users, None, n) for name in counts}
+    for names in [[name] for name in counts] if model.layout_.separate_users else [list(counts)]:
+        mass = sum(counts[name] @ own[name] for name in names)
+        for k, share in enumerate(mass / mass.sum()):
+            out.append(Cluster("users", k, float(share), {name: top_users[name][k] for name in names}))
     for i, view in enumerate(model.layout_.views):
         names = [name for z, name in enumerate(model.data_.domains) if z in view.domains]
         rows = {name: dict(model._views(name))[i] for name in names}
@@ -111,7 +113,9 @@ def similar_items(model: "_Mixture", domain: str, item: Hashable, n: int, to: st
     if model.layout_.separate_users and to != domain:
         raise ValueError(f"{type(model).__name__} fits each domain apart, so items of {domain!r} and {to!r} do not "
                          f"compare. Use PCLF or RMGM.")
-    code = source.items.code(item)
+    if n < 1:
+        raise ValueError(f"n must be at least 1; got {n}.")
+    code = source.items.code(item, f"item in {domain!r}")
     own = _profiles(model, domain)[code]
     others = _profiles(model, to)
     scores = others @ own / np.maximum(np.linalg.norm(others, axis=1) * np.linalg.norm(own), 1e-12)

@@ -54,6 +54,7 @@ class Member:
 class Guest:
     """A user who was not in the training ratings, placed by `fold_in`."""
 
+    model: int = field(repr=False)                                   # the mark of the fit that placed them
     ratings: Mapping[str, Mapping[Hashable, float]]                  # 1 for an event
     memberships: tuple[Floats, ...] = field(repr=False)              # (K,) a member
     personal: Mapping[str, Floats] = field(repr=False)               # (D,) a domain that knows them
@@ -63,6 +64,7 @@ class Guest:
 class NewItem:
     """An item that was not in the training ratings, placed by `fold_in_item`."""
 
+    model: int = field(repr=False)                                   # the mark of the fit that placed it
     domain: str
     memberships: tuple[dict[int, Floats], ...] = field(repr=False)   # view -> (C,), a member
     personal: Floats | None = field(repr=False)                      # (D,)

@@ -53,7 +53,8 @@ class _Mixture(_Predictor):
 
         engine: "auto", "cpu", "gpu" or "reference". dtype, n_threads: of the CPU engine.
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
-        Ctrl-C ends the fit early: the model so far is kept, with a warning, and `interrupted_` is True.
+        Ctrl-C ends EM early, once it has begun: the clusters so far are kept, with a warning, `interrupted_` is True,
+        and there is no personal view, which would come last.
         """
         known, streams = as_ratings(data), np.random.default_rng(random_state)
         self._check_settings(known)
@@ -62,6 +63,7 @@ class _Mixture(_Predictor):
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         layout, threads = self._layout(ratings), min(n_threads or cores(), cores())
         restarts, learning = self._n_restarts(ratings), self._learns_weights(ratings)
+        personal_domains = [name for name in ratings.domains if self._personal_weight(ratings, name) != 0]
         seeds = streams.spawn(restarts)
 
         with progress(f"fit {type(self).__name__}", (restarts + learning) * self.max_iter, shown=verbose) as advance:
@@ -71,27 +73,34 @@ class _Mixture(_Predictor):
             max_iter = self.max_iter
             if learning:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
-                judge = self._judge(machine, part, layout, held_out) if self.early_stopping else None
+                judge = None
+                if self.early_stopping and held_out.n_ratings:
+                    judge = self._judge(machine, part, layout, held_out)
                 first = self._run(machine, part, layout, trial_rng, watchers, held_out=judge)
                 if judge:
-                    best = max(first.trace, key=lambda step: step.held_out or -np.inf)
-                    max_iter = best.iteration
-                trial = self._fresh(part, layout, [first], self._fit_personal(part, personal_rng, threads))
-                chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
-                runs = [first] if first.interrupted else []
+                    max_iter = max(first.trace, key=lambda step: step.held_out or 0.0).iteration
+                if first.interrupted:
+                    runs = [first]
+                else:
+                    views = self._fit_personal(part, personal_domains, personal_rng, threads)
+                    trial = self._fresh(part, layout, [first], views)
+                    chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
             for rng in seeds:
                 if not (runs and runs[-1].interrupted):
                     runs.append(self._run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
         interrupted = runs[-1].interrupted
+        runs = [r for r in runs if not r.interrupted] or runs
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
-        fitted = self._fresh(ratings, layout, runs, self._fit_personal(ratings, personal_rng, threads))
+        views = {} if interrupted else self._fit_personal(ratings, personal_domains, personal_rng, threads)
+        fitted = self._fresh(ratings, layout, runs, views)
         fitted._keep(known)
         fitted.interrupted_ = interrupted
         fitted._device = getattr(machine, "device", None)
         for name, (common, own, gain) in chosen.items():
             fitted._set_weights(name, common, own)
             fitted.transfer_[name] = self._transfer(name, common, gain)
+        self.__dict__.pop("_seen", None)                  # of an earlier fit
         self.__dict__.update(fitted.__dict__)
         return self
 
@@ -104,19 +113,18 @@ class _Mixture(_Predictor):
 
     def _check_settings(self, ratings: Ratings) -> None:
         for name, low in (("n_user_clusters", 1), ("max_iter", 1), ("steps_per_beta", 1), ("personal_factors", 0)):
-            value = getattr(self, name)
-            if isinstance(value, str) or value < low:
-                raise ValueError(f"{name} must be at least {low}; got {value!r}.")
-        if self.n_restarts != "auto" and (isinstance(self.n_restarts, str) or self.n_restarts < 1):
-            raise ValueError(f"n_restarts must be 'auto' or at least 1; got {self.n_restarts!r}.")
+            _check_whole(getattr(self, name), name, low)
+        if self.n_restarts != "auto":
+            _check_whole(self.n_restarts, "n_restarts", 1, "'auto' or ")
+        for name in ("common", "users", "personal"):
+            if name in ratings.domains:
+                raise ValueError(f"a domain must not be called {name!r}: a part of the model is. Give it another name.")
         for view in self._layout(ratings).views:
-            if view.n_clusters < 1:
-                raise ValueError(f"the number of item clusters must be at least 1; got {view.n_clusters} "
-                                 f"for the view {view.name!r}.")
+            _check_whole(view.n_clusters, f"the number of item clusters of the view {view.name!r}", 1)
         for name in ("user_prior", "item_prior", "table_prior"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:                     # NaN is not either
                 raise ValueError(f"{name} must be 0 (off) or positive; got {getattr(self, name)}.")
-        if not self.betas or any(not 0 < beta <= 1 for beta in self.betas):
+        if not isinstance(self.betas, (tuple, list)) or not self.betas or any(not 0 < beta <= 1 for beta in self.betas):
             raise ValueError(f"betas must be one or more numbers in (0, 1]; got {self.betas!r}.")
         for name, known in (("start", STARTS), ("combine", ("average", "best"))):
             if getattr(self, name) not in known:
@@ -164,13 +172,14 @@ class _Mixture(_Predictor):
             return float(np.concatenate(logs).mean()) if logs else 0.0
         return judge
 
-    def _fit_personal(self, ratings: Ratings, rng: np.random.Generator, n_threads: int) -> dict[str, Personal]:
-        """Personal views, the largest domain first: where people are the same, it informs the smaller ones.
+    def _fit_personal(self, ratings: Ratings, domains: list[str], rng: np.random.Generator,
+                      n_threads: int) -> dict[str, Personal]:
+        """Personal views of some domains, the largest first: where people are the same, it informs the smaller ones.
 
         Not the other way round as well: their own ratings would come back to them as news.
         """
         apart = self._layout(ratings).separate_users
-        wanted = [name for name, d in ratings.domains.items() if len(d) and self._personal_weight(ratings, name) != 0]
+        wanted = [name for name in domains if len(ratings[name])]
         out: dict[str, Personal] = {}
         seed = rng.integers(2**63)               # one for all, so that a domain's view does not depend on the others
         for name in sorted(wanted, key=lambda name: -len(ratings[name])):
@@ -196,7 +205,8 @@ class _Mixture(_Predictor):
         out.weights_, out.personal_weights_, out.transfer_ = {}, {}, {}
         for name in ratings.domains:
             common, own = out._common_weight(ratings, name), out._personal_weight(ratings, name)
-            out._set_weights(name, 0.0 if common is None else common, 1.0 if own is None else own)
+            own = 0.0 if name not in views else 1.0 if own is None else own
+            out._set_weights(name, 0.0 if common is None else common, own)
         return out
 
     def _learn(self, held_out: Ratings, name: str) -> tuple[float, float, float]:
@@ -260,6 +270,13 @@ def of_domain(setting: Any, name: str, what: str, names: list[str]) -> Any:
     if name not in setting:
         raise ValueError(f"{what} must name every domain; {name!r} is missing from {dict(setting)}.")
     return setting[name]
+
+
+def _check_whole(value: Any, what: str, low: int, instead: str = "") -> None:
+    if not isinstance(value, (int, np.integer)):
+        raise ValueError(f"{what} must be {instead}a whole number; got {value!r}.")
+    if value < low:
+        raise ValueError(f"{what} must be {instead}at least {low}; got {value}.")
 
 
 def checked(weight: Any, what: str, domain: str) -> float:

@@ -12,6 +12,7 @@ averaged over them. Where there is a personal view, it is pooled with that (see 
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from pclf.data.ratings import Ratings
 from pclf.em.loop import Step
 from pclf.em.state import Layout, Problem
 from pclf.models import insight, weights
-from pclf.models.base import Floats, Recommendation, Recommender, as_list
+from pclf.models.base import Floats, Recommendation, Recommender, as_list, check_pairs
 from pclf.models.member import Guest, Items, Member, NewItem, Users
 from pclf.models.personal import Personal, tilts
 from pclf.models.weights import Transfer, softmax
@@ -61,7 +62,9 @@ class _Predictor(Recommender):
     def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None) -> Floats:
         """P(r | u, v), (pairs, levels); the levels' ratings are `data_.level_values(domain)`."""
         self._domain(domain)
-        return self._distribution(domain, self._users(domain, users, user_domain), self._items(domain, items))
+        pairs = self._users(domain, users, user_domain), self._items(domain, items)
+        check_pairs(*pairs)
+        return self._distribution(domain, *pairs)
 
     def fold_in(self, ratings: Mapping[str, Mapping[Hashable, float] | Sequence[Hashable]]) -> Guest:
         """A new user, from ratings in any of the domains: {"movies": {"Alien": 5, "Heat": 2}}.
@@ -72,7 +75,7 @@ class _Predictor(Recommender):
         from pclf.engines.kernels import fold_in
 
         self._check_fitted()
-        told = {name: self._as_told(name, given) for name, given in ratings.items()}
+        told = {name: self._as_told(name, given, "item") for name, given in ratings.items()}
         rated = {name: self._codes_and_levels(name, given) for name, given in told.items()}
         most = max(rated, key=lambda name: len(rated[name][0]), default=None)
         group = self._user_group(most) if most else 0
@@ -86,13 +89,15 @@ class _Predictor(Recommender):
                     counts.append(np.full(len(codes), self.layout_.views[i].weight))
             share = member.user_shares[group].astype(np.float64)
             out.append(fold_in(np.concatenate(rows), np.concatenate(counts), share, self.user_prior * share))
-        return Guest(told, tuple(out), self._place(rated))
+        return Guest(self._mark, told, tuple(out), self._place(rated))
 
-    def _as_told(self, domain: str, given: Mapping[Hashable, float] | Sequence[Hashable]) -> dict[Hashable, float]:
+    def _as_told(self, domain: str, given: Mapping[Hashable, float] | Sequence[Hashable],
+                 what: str) -> dict[Hashable, float]:
+        """{item: rating}, or {user: rating} of an item; events may come as a list."""
         if isinstance(given, Mapping):
             return dict(given)
         if not self._domain(domain).events or isinstance(given, str):
-            raise ValueError(f"{domain!r} must be given as {{item: rating}}; got {given!r}.")
+            raise ValueError(f"{domain!r} must be given as {{{what}: rating}}; got {given!r}.")
         return dict.fromkeys(given, 1.0)
 
     def _codes_and_levels(self, domain: str,
@@ -114,11 +119,13 @@ class _Predictor(Recommender):
         return {name: view.place(*rated.get(name, NO_RATINGS), self._beside(name, rows))
                 for name, view in self.personal_.items()}
 
-    def fold_in_item(self, domain: str, ratings: Mapping[Hashable, float]) -> NewItem:
-        """A new item of a domain, from the ratings its users gave it: {user: rating}; 1 for an event."""
+    def fold_in_item(self, domain: str, ratings: Mapping[Hashable, float] | Sequence[Hashable]) -> NewItem:
+        """A new item of a domain, from the ratings its users gave it: {user: rating}; for events, from the users."""
         from pclf.engines.kernels import fold_in
 
-        target = self._domain(domain)
+        target, ratings = self._domain(domain), self._as_told(domain, ratings, "user")
+        if not ratings:
+            raise ValueError(f"a new item of {domain!r} needs at least one rating; got none.")
         users = np.array([target.users.code(user, f"user in {domain!r}") for user in ratings], np.int32)
         levels = self._to_levels(domain, list(ratings.values()))
         if target.events:                        # those who would have been drawn for an item
@@ -136,7 +143,7 @@ class _Predictor(Recommender):
                 placed[i] = fold_in(likelihood.astype(np.float64), np.ones(len(rows)), share, self.item_prior * share)
             out.append(placed)
         own = self.personal_[domain].place_item(users, levels) if domain in self.personal_ else None
-        return NewItem(domain, tuple(out), own)
+        return NewItem(self._mark, domain, tuple(out), own)
 
     def similar_items(self, domain: str, item: Hashable, n: int = 10, *, to: str | None = None) -> list[Recommendation]:
         """Items that the user clusters rate alike, in the same domain or in another (`to`)."""
@@ -232,8 +239,8 @@ class _Predictor(Recommender):
                   user_domain: str | None) -> tuple[tuple[Floats, ...], Floats | None, bool]:
         """Memberships, a member each, the row in the domain's personal view, and if they have ratings there."""
         if isinstance(user, Guest):
-            if len(user.memberships) != len(self.members_):
-                raise ValueError("this guest was folded into another model: call fold_in of this one.")
+            if user.model != self._mark:
+                raise ValueError("this guest was placed by another fit: call fold_in of this model again.")
             return user.memberships, user.personal.get(domain), bool(user.ratings.get(domain))
         home, code = self._find_user(domain, user, user_domain)
         if home == domain:
@@ -250,6 +257,11 @@ class _Predictor(Recommender):
         """What the personal view says about each of some users. (n,)"""
         weight = np.float32(self.personal_weights_.get(domain, 0.0))
         return np.where(users.rated, weight, np.minimum(weight, np.float32(weights.VISITOR)))
+
+    @property
+    def _mark(self) -> int:
+        """What tells one fit from another: clusters have other meanings there."""
+        return crc32(np.ascontiguousarray(self.members_[0].tables[0]).tobytes())
 
     @property
     def _people_are_shared(self) -> bool:
@@ -275,6 +287,8 @@ class _Predictor(Recommender):
 
     def _items(self, domain: str, items: Any) -> Items:
         if isinstance(items, NewItem):
+            if items.model != self._mark:
+                raise ValueError("this new item was placed by another fit: call fold_in_item of this model again.")
             if items.domain != domain:
                 raise ValueError(f"this new item belongs to {items.domain!r}; got domain {domain!r}.")
             return Items([{i: p[None, :] for i, p in member.items()} for member in items.memberships],
@@ -288,6 +302,7 @@ class _Predictor(Recommender):
     # Prediction
 
     def _decide(self, domain: str, rule: str, users: Users, items: Items) -> Floats:
+        check_pairs(users, items)
         values = self.data_.level_values(domain)
         if self._device is not None and rule == "mean":
             return self._on_scale(domain, self._mean_on_device(domain, users, items))
@@ -352,7 +367,7 @@ class _Predictor(Recommender):
             return super()._top_n(domain, users, n, exclude_seen, allowed, user_domain)
         from pclf.engines.gpu import score_top_n
 
-        codes = self._codes_in(domain, users)
+        codes = self._codes_in(domain, users, user_domain)
         side = self._known_users(domain, codes) if users is None else self._users(domain, users, user_domain)
         view = self.personal_.get(domain)
         factors, own = self._for_device(domain, side, view and view.items)
@@ -408,6 +423,9 @@ class _Predictor(Recommender):
 
     # Files
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_device": None}      # who unpickles it may have no GPU
+
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays: dict[str, NDArray[Any]] = {}
         for m, member in enumerate(self.members_):
@@ -418,7 +436,7 @@ class _Predictor(Recommender):
         steps = [[s.iteration, s.beta, s.objective, s.held_out, s.seconds] for s in self.trace_]
         transfer = {name: [t.weight, t.gain, t.text] for name, t in self.transfer_.items()}
         return arrays, {"members": len(self.members_), "weights": self.weights_, "trace": steps, "transfer": transfer,
-                        "personal_weights": self.personal_weights_}
+                        "personal_weights": self.personal_weights_, "interrupted": self.interrupted_}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         self.layout_ = self._layout(data)
@@ -431,7 +449,7 @@ class _Predictor(Recommender):
         self.transfer_ = {name: Transfer(*t) for name, t in extra["transfer"].items()}
         self.trace_ = tuple(Step(*step) for step in extra["trace"])
         self.n_iter_ = len(self.trace_)
-        self.interrupted_ = False
+        self.interrupted_ = extra.get("interrupted", False)
 
 
 def _group(groups: tuple[tuple[int, int], ...], row: int) -> int:

@@ -210,9 +210,8 @@ def _cards(model: "_Mixture", view: int, names: list[str], label: str) -> tuple[
     """A card for each item cluster with ratings, the largest first, and how many have none."""
     from pclf.models import insight
 
-    first = model.layout_.n_user_clusters + sum(v.n_clusters for v in model.layout_.views[:view])
-    last = first + model.layout_.views[view].n_clusters
-    found = insight.clusters(model, 5 if len(names) < 3 else 4)[first:last]
+    found = [cluster for cluster in insight.clusters(model, 5 if len(names) < 3 else 4)
+             if cluster.view == model.layout_.views[view].name]
     by_domain, words = facts.item_shares(model, view), facts.view_words(model, view)
     numbers = {name: z for z, name in enumerate(model.data_.domains)}
     opinions = _opinions(model, view, names)
@@ -305,11 +304,9 @@ def _audit_figures(audit: Any) -> list[Figure]:
     figures = []
     gains = {target: row for target, row in (getattr(audit, "gains", None) or {}).items() if row}
     if gains:
-        sure = {target: {source: cell["p_holm"] is not None and cell["p_holm"] < 0.05
-                         for source, cell in row.items()} for target, row in audit.affinity.items()}
         caption = ("By how much the error of a domain falls (+) or rises (−) when it is pooled with one other "
-                   "domain. A star: not by chance (p < 0.05, Holm's correction).")
-        figures.append(_figure(plots.affinity(gains, significant=sure), "Heat map", caption))
+                   "domain. A star: not by chance (p < 0.05, Holm's correction), and not negligible.")
+        figures.append(_figure(plots.affinity(gains, significant=audit.significant), "Heat map", caption))
     for target, curves in (getattr(audit, "learning_curve", None) or {}).items():
         caption = (f"By the number of users of {target} to learn from. Bands are 95\u00a0% intervals of the "
                    f"difference to the model of one domain alone: its line is outside where there is one.")

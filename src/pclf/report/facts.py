@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.data.events import absences
 from pclf.data.ratings import Ratings
 from pclf.evaluate import metrics
 from pclf.models.base import Floats
@@ -55,7 +56,11 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
     Users and items are matched by id; test ratings of unknown ones are left out.
     """
     own, given = model._domain(domain), (model.data_ if test is None else test)[domain]
-    users, items = given.user, given.item
+    users, items, truths = given.user, given.item, given.ratings
+    if given.events:                                        # probabilities are those among so many draws
+        no_user, no_item = absences(users, items, given.n_items, np.random.default_rng(0))
+        users, items = np.concatenate([users, no_user]), np.concatenate([items, no_item])
+        truths = np.concatenate([truths, np.zeros(len(no_user))])
     if given.users is not own.users:
         users = own.users.encode(given.users.ids)[users]
     if given.items is not own.items:
@@ -64,7 +69,7 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
     chosen = known
     if len(known) > SAMPLE:
         chosen = np.sort(np.random.default_rng(0).choice(known, SAMPLE, replace=False))
-    users, items, truth = users[chosen], items[chosen], given.ratings[chosen]
+    users, items, truth = users[chosen], items[chosen], truths[chosen]
     levels = own.scale.to_levels(model.data_.n_levels)[own.scale.position(truth)]
     prediction, proba = np.empty(0), np.empty((0, model.data_.n_levels))
     if len(chosen):
