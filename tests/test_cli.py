@@ -87,9 +87,9 @@ def test_events_need_no_ratings(files, tmp_path):
     done = run("recommend", tmp_path / "model", "-d", "books", "--guest", "movies:Alien=1", "--json", cwd=files)
     assert done.returncode == 0, done.stderr
     done = run("fit", "movies=movies.csv", "--events", "--scale", "movies=1-5", "--out", tmp_path / "m", cwd=files)
-    assert "--events goes without" in done.stderr
+    assert "events go without --scale" in done.stderr
     done = run("fit", "demo", "--events", "--out", tmp_path / "m", cwd=files)
-    assert "'demo' is a data set of ratings" in done.stderr
+    assert "only files go with --events" in done.stderr
 
 
 def test_everyone_at_once_goes_to_parquet(model, files, tmp_path):
@@ -278,3 +278,110 @@ def test_public_names_are_exactly_what_is_exported():
 
 def test_the_package_is_typed():
     assert (Path(pclf.__file__).parent / "py.typed").exists()
+
+
+def test_python_m_pclf_version_and_help(files):
+    done = subprocess.run([sys.executable, "-m", "pclf", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == pclf.__version__
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: pclf" in done.stdout
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["recommend", "model", "-d", "books", "--guest", "movies:Alien=5,Heat"], "must be DOMAIN:ITEM=RATING"),
+    (["recommend", "model", "-d", "books", "--guest", "movies:Alien=5,Heat=+3"], "must be DOMAIN:ITEM=RATING"),
+    (["predict", "model", "-d", "books", "--user", "1", "--item", "1984", "--pairs", "p.csv"], "--pairs FILE"),
+    (["fit", "demo", "-o", "m", "--scale", "books=1-9"], "only files go with --scale"),
+    (["fit", "demo", "-o", "m", "--user-col", "zzz"], "only files go with --user-col"),
+    (["fit", "demo", "-o", "m", "--shared-users"], "only files go with --shared-users"),
+    (["fit", "movies=movies.csv", "-o", "."], "--out must be a file"),
+    (["fit", "movies=movies.csv", "-o", "m", "--scale", "movies=low-high"], "such as books=1-10, or LOW:HIGH:STEP"),
+    (["fit", "movies=movies.csv", "-o", "m", "--scale", "1-5"], "must be NAME=LOW-HIGH"),
+    (["fit", "movies=movies.csv", "-o", "m", "--model", "Bias", "--threads", "3"], "no engine and no threads"),
+])
+def test_what_would_be_ignored_or_misread_is_refused(model, files, words, says):
+    done = run(*words, cwd=files)
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_a_scale_may_be_negative(files, tmp_path):
+    (tmp_path / "likes.csv").write_text("user,item,rating\n1,a,-1\n1,b,1\n2,a,1\n2,b,-1\n")
+    done = run("fit", "likes=likes.csv", "-o", "m", "--scale", "likes=-1-1", "--model", "Bias", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "-1 to 1 by 1" in done.stderr
+
+
+def test_brackets_in_titles_are_shown(tmp_path):
+    titles = "[rec]", "AC/DC [/live]", ":smile: film"
+    rows = [f"{u},{title},{(u + i) % 5 + 1}" for u in range(12) for i, title in enumerate(titles)]
+    (tmp_path / "d.csv").write_text("\n".join(["user,item,rating", *rows]))
+    assert run("fit", "d=d.csv", "-o", "m", "--model", "Bias", cwd=tmp_path).returncode == 0
+    asked = [word for title in titles for word in ("--item", title)]
+    done = run("predict", "m", "-d", "d", "--user", "1", *asked, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert all(title in done.stdout for title in titles)
+
+
+def test_ids_with_leading_zeros_are_the_same_in_titles_and_pairs(tmp_path):
+    rows = [f"{u:03},{i:05},{(u + i) % 5 + 1}" for u in range(9) for i in range(4)]
+    (tmp_path / "b.csv").write_text("\n".join(["user,isbn,rating", *rows]))
+    (tmp_path / "t.csv").write_text("author,isbn,title\nOrwell,00000,1984\nHerbert,00001,\nEco,00002,Il nome\n")
+    (tmp_path / "p.csv").write_text("user,isbn\n000,00000\n001,00003\n")
+    done = run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "item '1984'" in done.stderr
+    assert pclf.load(tmp_path / "m").data_["b"].title(1) == "00001"             # an empty title is none
+    done = run("predict", "m", "-d", "b", "--pairs", "p.csv", "--json", cwd=tmp_path)
+    assert [row["item_id"] for row in json.loads(done.stdout)] == ["00000", "00003"]
+    (tmp_path / "t.csv").write_text("isbn,title\n0,1984\n")
+    done = run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "none of its ids is an item of 'b'" in done.stderr
+
+
+def test_titles_of_movielens_and_other_encodings_are_read(tmp_path):
+    (tmp_path / "r.dat").write_text("1::2::5::0\n1::3::4::0\n2::2::3::0\n")
+    (tmp_path / "t.dat").write_bytes("2::Star Wars: Épisode IV::Action\n3::Amélie::Comedy\n".encode("latin-1"))
+    words = "fit", "m=r.dat", "--titles", "m=t.dat", "-o", "m", "--model", "Bias"
+    done = run(*words, "--encoding", "latin-1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert pclf.load(tmp_path / "m").data_["m"].title(0) == "Star Wars: Épisode IV"
+    done = run(*words, cwd=tmp_path)
+    assert "Pass --encoding ..., for example 'latin-1'" in done.stderr
+
+
+def test_lists_for_one_and_for_all_have_the_same_columns_and_json_beside_the_file(model, files, tmp_path):
+    for words in (["--user", "17"], ["--guest", "movies:Alien=5"], ["--all"]):
+        out = tmp_path / "list.csv"
+        done = run("recommend", "model", "-d", "books", *words, "-n", "2", "--out", out, "--json", cwd=files)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)
+        assert out.read_text().splitlines()[0] == '"user_id","item_id","title","score","rank"'
+        out.unlink()
+
+
+def test_only_mixtures_explain(files, tmp_path):
+    run("fit", "movies=movies.csv", "--model", "Bias", "-o", tmp_path / "m", cwd=files)
+    done = run("recommend", tmp_path / "m", "-d", "movies", "--user", "1", "--explain")
+    assert done.returncode == 1
+    assert "Bias cannot explain" in done.stderr
+
+
+def test_a_guest_of_events_is_a_list_and_events_are_evaluated_by_lists(files, tmp_path):
+    done = run("fit", "movies=movies.csv", "books=books.csv", "--events", "-o", tmp_path / "m", cwd=files)
+    assert done.returncode == 0, done.stderr
+    done = run("recommend", tmp_path / "m", "-d", "books", "--guest", "movies:Alien,Heat", "-n", "2")
+    assert done.returncode == 0, done.stderr
+    assert "probability" in done.stdout
+    done = run("evaluate", "movies=movies.csv", "--events", "--protocol", "holdout-20", "--repeats", "2", cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert "ndcg@10" in done.stdout
+
+
+def test_evaluate_prints_the_tests_it_promises(files):
+    done = run("evaluate", "movies=movies.csv", "--models", "NMF,Bias", "--repeats", "2", cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert "Against Bias, paired over the splits" in done.stdout
+    assert "95 % interval" in done.stdout

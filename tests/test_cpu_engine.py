@@ -6,12 +6,13 @@ import tracemalloc
 import warnings
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 
 import pclf
 from pclf.em.state import Layout, Params, Problem, View
-from pclf.engines import cpu
+from pclf.engines import cpu, kernels
 from pclf.engines.cpu import CpuEngine
 from pclf.engines.kernels import fold_in, top_n
 from pclf.engines.reference import ReferenceEngine
@@ -312,3 +313,14 @@ def test_too_little_memory_is_said_before_it_happens(monkeypatch):
     data = pclf.Ratings.from_arrays({"a": ([1, 2, 3], [1, 2, 3], [1, 3, 5])}, scale=(1, 5))
     with pytest.raises(EngineError, match=r"a fit of these 3 ratings needs about .* GiB of memory; 0\.0 GiB are free"):
         pclf.PCLF.paper(n_user_clusters=2).fit(data, engine="cpu")
+
+
+def test_without_a_place_for_the_cache_code_is_compiled_all_the_same(monkeypatch):
+    """As in a container that root installed: numba refuses to cache where it may not write."""
+    def njit(cache=False, **options):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return numba.njit(**options)
+
+    monkeypatch.setattr(kernels, "njit", njit)
+    assert kernels.compiled(lambda x: x + 1)(1) == 2

@@ -84,9 +84,9 @@ def test_parquet_keeps_the_types_of_ids(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
-    ("r.csv", "user,item,rating\n1,1,5\n2,,4\n", "item ids must not be missing; got none in row 1"),
-    ("r.csv", "user,item,rating\n1,1,5\n2,1,\n", "ratings must not be missing; got none in row 1"),
-    ("r.csv", "user,item,rating\n1,1,5\n2,1,good\n", "finite numbers; got 'good' in row 1"),
+    ("r.csv", "user,item,rating\n1,1,5\n2,,4\n", "item ids must not be missing; got none in line 3"),
+    ("r.csv", "user,item,rating\n1,1,5\n2,1,\n", "ratings must not be missing; got none in line 3"),
+    ("r.csv", "user,item,rating\n1,1,5\n2,1,good\n", "finite numbers; got 'good' in line 3"),
     ("r.csv", "user,item,rating\n1,1,5\n2,1\n", "must be a whole table of text; .*Expected 3 columns, got 2"),
     ("r.csv", "user,item,rating\n", "must have at least one rating; got none"),
     ("r.csv", "", "must have at least one rating; it is empty"),

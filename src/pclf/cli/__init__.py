@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -36,7 +37,7 @@ def _run(debug: bool) -> int:
     try:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, _ctrl_c)
-        code = int(app(standalone_mode=False) or 0)
+        code = int(app(prog_name="pclf", standalone_mode=False) or 0)
         if code == 130:   # newer typers turn Ctrl-C into this themselves
             raise KeyboardInterrupt
         return code
@@ -55,8 +56,14 @@ def _run(debug: bool) -> int:
     except (PclfError, ValueError, OSError, MemoryError) as error:
         if debug:
             raise
-        _say(str(error) or type(error).__name__)
+        _say(_as_typed(str(error)) or type(error).__name__)
         return 1
+
+
+def _as_typed(text: str) -> str:
+    """Advice for Python, user_col=..., as options: --user-col ..."""
+    return re.sub(r"\b(user_col|item_col|rating_col|user_domain|encoding|duplicates|shared_users)=(?=\.\.\.|')",
+                  lambda name: f"--{name[1].replace('_', '-')} ", text)
 
 
 def _say(text: str) -> None:

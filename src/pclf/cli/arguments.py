@@ -8,29 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from pclf.cli import tables
 from pclf.errors import UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
     from pclf.data.ratings import Domain, Ratings
 
 
-def pairs(words: Sequence[str], what: str) -> dict[str, str]:
+def pairs(words: Sequence[str], what: str, value: str = "FILE", example: str = "books=books.csv") -> dict[str, str]:
     """NAME=VALUE words as a dict."""
     out: dict[str, str] = {}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not (name and equals and value):
-            raise typer.BadParameter(f"{what} must be NAME=FILE, such as books=books.csv; got {word!r}.")
+        name, equals, said = word.partition("=")
+        if not (name and equals and said):
+            raise typer.BadParameter(f"{what} must be NAME={value}, such as {example}; got {word!r}.")
         if name in out:
             raise typer.BadParameter(f"{what} must name each domain once; got {name!r} twice.")
-        out[name] = value
+        out[name] = said
     return out
 
 
 def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | None, rating_col: str | None,
                  scale: Sequence[str], titles: Sequence[str], shared_users: bool, shared_items: bool,
-                 duplicates: str, events: bool = False) -> "Ratings":
+                 duplicates: str, encoding: str, events: bool) -> "Ratings":
     """Ratings, or events, from NAME=FILE words; a catalogue name such as `demo` alone loads that data set."""
     from pclf import datasets
     from pclf.data.ratings import Ratings
@@ -39,33 +38,62 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         if Path(files[0]).exists():
             raise typer.BadParameter(f"say what the file holds: NAME={files[0]}, such as "
                                      f"{Path(files[0]).stem}={files[0]}.")
-        if events:
-            raise typer.BadParameter(f"--events reads files, and {files[0]!r} is a data set of ratings.")
+        _refuse(f"{files[0]!r} is a data set, and only files go with", user_col=user_col, item_col=item_col,
+                rating_col=rating_col, scale=scale, titles=titles, shared_users=shared_users, shared_items=shared_items,
+                duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events)
         return datasets.load(files[0])
-    known = {name: read_titles(Path(file)) for name, file in pairs(titles, "--titles").items()} or None
+    known = {name: read_titles(Path(file), encoding) for name, file in pairs(titles, "--titles").items()}
+    names = {"user_col": user_col, "item_col": item_col, "encoding": encoding}
     if events:
-        if rating_col or scale or duplicates != "error":
-            raise typer.BadParameter("--events goes without --rating-col, --scale and --duplicates: events have none.")
-        return Ratings.from_events(pairs(files, "DOMAIN=FILE"), user_col=user_col, item_col=item_col,
-                                   shared_users=shared_users, shared_items=shared_items, titles=known)
-    scales = {name: [float(x) for x in re.split(r"[-:,]", value)] for name, value in pairs(scale, "--scale").items()}
-    return Ratings.from_files(
-        pairs(files, "DOMAIN=FILE"), user_col=user_col, item_col=item_col, rating_col=rating_col,
-        scale={n: tuple(s) for n, s in scales.items()} or None, shared_users=shared_users,
-        shared_items=shared_items, duplicates=duplicates, titles=known,
-    )
+        _refuse("events go without", rating_col=rating_col, scale=scale, duplicates=duplicates != "error")
+        data = Ratings.from_events(pairs(files, "DOMAIN=FILE"), **names, shared_users=shared_users,
+                                   shared_items=shared_items, titles=known or None)
+    else:
+        by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
+        scales = {name: _scale(name, value) for name, value in by_name.items()}
+        data = Ratings.from_files(
+            pairs(files, "DOMAIN=FILE"), **names, rating_col=rating_col, scale=scales or None,
+            shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, titles=known or None)
+    for name, of_items in known.items():
+        if not any(item in data[name].items for item in of_items):
+            raise ValueError(f"--titles {name}=...: none of its ids is an item of {name!r}; there are ids like "
+                             f"{next(iter(of_items), None)!r}, and items like {data[name].items.ids[0]!r}.")
+    return data
 
 
-def read_titles(path: Path) -> dict[Hashable, str]:
+def _refuse(why: str, **options: Any) -> None:
+    """An option that would be ignored is an error, never silence."""
+    for name, given in options.items():
+        if given:
+            raise typer.BadParameter(f"{why} --{name.replace('_', '-')}: leave it out.")
+
+
+def _scale(name: str, text: str) -> tuple[float, ...]:
+    """1-10, 0.5:5:0.5 (with the step) or -1,0,1."""
+    number = r"-?\d+(?:\.\d+)?"
+    if not re.fullmatch(rf"{number}(?:[-:,]{number})+", text):
+        raise typer.BadParameter(f"--scale must be DOMAIN=LOW-HIGH, such as books=1-10, or LOW:HIGH:STEP; got "
+                                 f"{name}={text}.")
+    return tuple(float(x) for x in re.findall(rf"(?:^|[-:,])({number})", text))
+
+
+def read_titles(path: Path, encoding: str) -> dict[Hashable, str]:
     """Item titles from a table: the column that names items, and the one called title or name."""
-    table = tables.read(path)
-    names = table.column_names
-    title = next((n for n in names if n.lower() in ("title", "name", "item_title", "item_name")), None)
-    if title is None or len(names) < 2:
-        raise ValueError(f"{path} must have a column with item ids and one called title or name; "
-                         f"got the columns {', '.join(names)}.")
-    item = next(n for n in names if n != title)
-    return dict(zip(table[item].to_pylist(), map(str, table[title].to_pylist()), strict=True))
+    item, title = _read(path, ("item_col", "title_col"), encoding)
+    return {i: str(t) for i, t in zip(item, title, strict=True) if i is not None and t is not None}
+
+
+def read_pairs(path: Path) -> tuple[list[Any], list[Any]]:
+    """The columns of users and items."""
+    user, item = _read(path, ("user_col", "item_col"), "utf-8")
+    return user, item
+
+
+def _read(path: Path, roles: Sequence[str], encoding: str) -> list[list[Any]]:
+    """Columns of a file, found by the usual names, with ids as ratings files have them."""
+    from pclf.data import files
+
+    return [column.values() for column in files.read(path, dict.fromkeys(roles), encoding)]
 
 
 def find_id(vocabulary: Any, text: str, what: str) -> Hashable:
@@ -95,16 +123,20 @@ def find_item(domain: "Domain", text: str) -> Hashable:
 
 
 def guest_ratings(data: "Ratings", words: Sequence[str]) -> dict[str, dict[Hashable, float]]:
-    """movies:Alien=5,Heat=2 as {"movies": {...}}; item names may have commas."""
+    """movies:Alien=5,Heat=2 as {"movies": {...}}; item names may have commas. Of events, movies:Alien,Heat will do."""
     out: dict[str, dict[Hashable, float]] = {}
     for word in words:
         name, colon, rest = word.partition(":")
-        found = re.findall(r"\s*(.+?)\s*=\s*(-?\d+(?:\.\d+)?)\s*(?:,|$)", rest)
-        if not colon or not found:
-            raise typer.BadParameter(f"--guest must be DOMAIN:ITEM=RATING[,ITEM=RATING ...], such as "
-                                     f"movies:Alien=5,Heat=2; got {word!r}.")
-        if name not in data.domains:
+        if colon and name not in data.domains:
             raise UnknownNameError(did_you_mean(name, list(data.domains), "domain"))
+        if colon and data.domains[name].events and "=" not in rest:
+            found = [(item.strip(), "1") for item in rest.split(",")]
+        else:
+            found = re.findall(r"(.+?)\s*=\s*(-?\d+(?:\.\d+)?)\s*(?:,\s*|$)", rest.strip())
+            understood = re.fullmatch(r"(?:.+?\s*=\s*-?\d+(?:\.\d+)?\s*(?:,\s*|$))+", rest.strip())
+            if not understood:
+                raise typer.BadParameter(f"--guest must be DOMAIN:ITEM=RATING[,ITEM=RATING ...], such as "
+                                         f"movies:Alien=5,Heat=2; got {word!r}.")
         out.setdefault(name, {}).update({find_item(data.domains[name], item): float(r) for item, r in found})
     return out
 

@@ -10,7 +10,7 @@ import typer
 from pclf.cli import arguments, tables
 
 app = typer.Typer(
-    name="pclf", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+    name="pclf", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
     help="Cross-domain recommendation from ratings alone: several catalogues, no shared users needed.",
     epilog="Start here: pclf demo. Every command takes --json for scripts and --debug for tracebacks.",
 )
@@ -26,7 +26,10 @@ Threads = Annotated[int | None, typer.Option(help="CPU threads; all cores by def
 UserCol = Annotated[str | None, typer.Option(help="Column of user ids; guessed by default.")]
 ItemCol = Annotated[str | None, typer.Option(help="Column of item ids; guessed by default.")]
 RatingCol = Annotated[str | None, typer.Option(help="Column of ratings; guessed by default.")]
-ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as books=1-10; inferred by default.")]
+ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as books=1-10, or LOW:HIGH:STEP; "
+                                                "inferred by default.")]
+Encoding = Annotated[str, typer.Option(help="Of the text files, such as latin-1.")]
+UserDomain = Annotated[str | None, typer.Option(help="Where to look the user up.")]
 Titles = Annotated[list[str], typer.Option(help="DOMAIN=FILE with item ids and a column `title`.")]
 SharedUsers = Annotated[bool, typer.Option(help="The same user id in two domains is the same person.")]
 SharedItems = Annotated[bool, typer.Option(help="The same item id in two domains is the same thing.")]
@@ -35,6 +38,17 @@ Duplicates = Annotated[str, typer.Option(help="What to do with two ratings of on
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings named like these options.", is_eager=True,
                                              callback=arguments.use_config)]
 OutFile = Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")]
+
+
+@app.callback()
+def pclf(ctx: typer.Context,
+         version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        from pclf import __version__
+
+        print(__version__)
+    elif ctx.invoked_subcommand is None:
+        print(ctx.get_help())
 
 
 @app.command(epilog="Example: pclf demo --seed 1")
@@ -75,11 +89,14 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         engine: Engine = "auto", threads: Threads = None, seed: Seed = 0, user_col: UserCol = None,
         item_col: ItemCol = None, rating_col: RatingCol = None, scale: ScaleOption = [],  # noqa: B006
         titles: Titles = [], shared_users: SharedUsers = False, shared_items: SharedItems = False,  # noqa: B006
-        duplicates: Duplicates = "error", events: Events = False, config: Config = None,
+        duplicates: Duplicates = "error", encoding: Encoding = "utf-8", events: Events = False, config: Config = None,
         as_json: AsJson = False) -> None:
     """Learn a model from one file of ratings, or events, a domain, and save it."""
+    if out.is_dir():
+        raise typer.BadParameter(f"--out must be a file; {out} is a folder.")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
-                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, events=events)
+                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
+                 events=events)
     fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
                      n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
                      n_item_clusters=specific_clusters if model.upper() in ("FMM", "RMGM") else None,
@@ -99,6 +116,7 @@ def predict(model: ModelPath, domain: DomainName,
             item: Annotated[list[str], typer.Option(help="Item id or title; may be repeated.")] = [],  # noqa: B006
             pairs: Annotated[Path | None, typer.Option(help="A table with the columns user_id and item_id.")] = None,
             rule: Annotated[str, typer.Option(help="mean (squared error) or median (absolute error).")] = "mean",
+            user_domain: UserDomain = None,
             out: OutFile = None,
             as_json: AsJson = False) -> None:
     """Predict ratings for pairs of users and items."""
@@ -108,14 +126,14 @@ def predict(model: ModelPath, domain: DomainName,
 
     fitted = models.load(model)
     target = fitted._domain(domain)
-    if pairs is not None:
-        users, items = tables.read_ids(pairs)
-    elif user is not None and item:
-        items = [arguments.find_item(target, text) for text in item]
-        users = [_find_user(fitted, domain, user)] * len(items)
-    else:
+    if (pairs is None) != (user is not None and bool(item)) or (pairs is not None and (user or item)):
         raise typer.BadParameter("give --user and --item, or --pairs FILE.")
-    values = fitted.predict(domain, users, items, rule=rule)
+    if pairs is not None:
+        users, items = arguments.read_pairs(pairs)
+    else:
+        items = [arguments.find_item(target, text) for text in item]
+        users = [_find_user(fitted, domain, str(user), user_domain)] * len(items)
+    values = fitted.predict(domain, users, items, rule=rule, user_domain=user_domain)
     table = pa.table({"user_id": pa.array(users), "item_id": pa.array(items), "prediction": pa.array(values)})
     _write(table, out, as_json)
 
@@ -123,11 +141,12 @@ def predict(model: ModelPath, domain: DomainName,
 @app.command(epilog="Example: pclf recommend model --domain books --guest movies:Alien=5,Heat=2 --n 5")
 def recommend(model: ModelPath, domain: DomainName,
               user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
-              guest: Annotated[list[str], typer.Option(help="DOMAIN:ITEM=RATING,... of somebody new.")] = [],  # noqa: B006
+              guest: Annotated[list[str], typer.Option(help="DOMAIN:ITEM=RATING,... of somebody new; of events, "
+                                                       "DOMAIN:ITEM,...")] = [],  # noqa: B006
               everyone: Annotated[bool, typer.Option("--all", help="All users of the domain.")] = False,
               n: Annotated[int, typer.Option("--n", "-n", help="Length of the list.", min=1)] = 10,
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
-              user_domain: Annotated[str | None, typer.Option(help="Where to look the user up.")] = None,
+              user_domain: UserDomain = None,
               out: OutFile = None,
               as_json: AsJson = False) -> None:
     """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
@@ -145,18 +164,20 @@ def recommend(model: ModelPath, domain: DomainName,
         person: Any = fitted.fold_in(arguments.guest_ratings(fitted.data_, guest))
     else:
         person = _find_user(fitted, domain, str(user), user_domain)
-    found = fitted.recommend(domain, person, n=n, user_domain=user_domain)
+    if explain and not hasattr(fitted, "explain"):
+        raise ValueError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
+    lists = fitted.recommend(domain, [person], n=n, user_domain=user_domain)
+    found = lists[0]
     why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
+    if out is not None:
+        _write(lists.to_arrow(), out, as_json=False, quiet=as_json)
     if as_json:
         return _json({"domain": domain, "recommendations": [r._asdict() for r in found],
                       "explanation": str(why) if why else None})
-    if out is not None:
-        import pyarrow as pa
-
-        return _write(pa.Table.from_pylist([r._asdict() for r in found]), out, False)
-    best = target.scale.values[-1]
-    tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", f"expected rating (of {best:g})"],
-           [[str(i), r.title, f"{r.score:.2f}"] for i, r in enumerate(found, 1)])
+    if out is None:
+        score = "probability, among draws" if target.events else f"expected rating (of {target.scale.values[-1]:g})"
+        tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", score],
+                    [[str(i), r.title, f"{r.score:.2f}"] for i, r in enumerate(found, 1)])
     if why:
         print(f"\nWhy the first?\n{why}")
 
@@ -164,18 +185,20 @@ def recommend(model: ModelPath, domain: DomainName,
 @app.command(epilog="Example: pclf evaluate movies=movies.csv books=books.csv --protocol given-5")
 def evaluate(files: Files,
              protocol: Annotated[str, typer.Option(help="given-N (new users) or holdout-P (P percent).")] = "given-10",
-             models: Annotated[str, typer.Option(help="Models to compare, with commas.")] = "Bias,FMM,RMGM,PCLF",
+             models: Annotated[str | None, typer.Option(help="Models to compare, with commas; by default "
+                                                        "Bias,FMM,RMGM,PCLF, of events the last three.")] = None,
              repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
              seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
              scale: ScaleOption = [], shared_users: SharedUsers = False,  # noqa: B006
-             shared_items: SharedItems = False, duplicates: Duplicates = "error", config: Config = None,
-             as_json: AsJson = False) -> None:
-    """Measure models on held-out ratings of your data, with paired tests."""
+             shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
+             events: Events = False, config: Config = None, as_json: AsJson = False) -> None:
+    """Measure models on held-out ratings, or lists on held-out events, of your data, with paired tests."""
     from pclf.cli import reports
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
-                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates)
-    rows, text = reports.evaluate(data, protocol, models.split(","), repeats, seed)
+                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
+                 events=events)
+    rows, text = reports.evaluate(data, protocol, models, repeats, seed, events)
     return _json(rows) if as_json else print(text)
 
 
@@ -185,14 +208,14 @@ def audit(files: Files,
           repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 5,
           seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
           scale: ScaleOption = [], shared_users: SharedUsers = False,  # noqa: B006
-          shared_items: SharedItems = False, duplicates: Duplicates = "error", config: Config = None,
-          as_json: AsJson = False) -> None:
+          shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
+          config: Config = None, as_json: AsJson = False) -> None:
     """Does pooling help? Each domain with and without the others, against a shuffled control."""
     from pclf.engines.cpu import cores
     from pclf.evaluate.audit import audit as run_audit
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
-                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates)
+                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding)
     found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
     return _json(found.to_dict()) if as_json else print(found)
 
@@ -277,6 +300,8 @@ def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, *
         if key not in known:
             raise typer.BadParameter(f"{type(model).__name__} has no {key.removeprefix('n_').replace('_', ' ')}.")
     model.set_params(**given)
+    if not isinstance(model, _Mixture) and (engine != "auto" or threads is not None):
+        raise typer.BadParameter(f"{type(model).__name__} has no engine and no threads to choose.")
     if isinstance(model, _Mixture):
         model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True)
         if model.interrupted_:
@@ -296,9 +321,9 @@ def _find_user(fitted: Any, domain: str, text: str, user_domain: str | None = No
     return arguments.find_id(fitted._domain(homes[0]).users, text, f"user in {homes[0]!r}")
 
 
-def _read(files: list[str], *, titles: list[str] | None = None, **options: Any) -> Any:
+def _read(files: list[str], *, titles: list[str] | None = None, events: bool = False, **options: Any) -> Any:
     """The ratings that were asked for; what was understood goes to stderr."""
-    data = arguments.read_ratings(files, titles=titles or [], **options)
+    data = arguments.read_ratings(files, titles=titles or [], events=events, **options)
     _note(_preview(data))
     return data
 
@@ -313,13 +338,15 @@ def _preview(data: Any) -> str:
     return "\n".join(lines)
 
 
-def _write(table: Any, out: Path | None, as_json: bool) -> None:
+def _write(table: Any, out: Path | None, as_json: bool, quiet: bool = False) -> None:
+    """To a file, if one was asked for, and as JSON; to the screen if neither."""
     if out is not None:
         tables.write(table, out)
-        print(f"{table.num_rows:,} rows -> {out}")
-    elif as_json:
+    if as_json:
         _json(table.to_pylist())
-    else:
+    elif out is not None and not quiet:
+        print(f"{table.num_rows:,} rows -> {out}")
+    elif out is None:
         tables.show("", table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()])
 
 

@@ -4,30 +4,41 @@ import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import typer
 
 
-def evaluate(data: Any, protocol: str, names: list[str], repeats: int, seed: int) -> tuple[dict[str, Any], Any]:
-    """Scores of the models and paired tests of the last one against the others."""
+def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: int,
+             events: bool) -> tuple[dict[str, Any], str]:
+    """Scores of the models and paired tests of the last one against the others: as rows, and in words."""
     from pclf import models
     from pclf.evaluate.compare import compare
-    from pclf.progress import progress
 
-    chosen = {type(model).__name__: model for model in (models.create(name.strip()) for name in names)}
-    with progress("evaluate", repeats * len(chosen), unit="fit") as advance:
-        def watched() -> Iterator[Any]:
-            for split in splits(data, protocol, repeats, seed):
-                yield split
-                advance(len(chosen))
+    wanted = (names or ("FMM,RMGM,PCLF" if events else "Bias,FMM,RMGM,PCLF")).split(",")
+    chosen = {type(model).__name__: model for model in (models.create(name.strip()) for name in wanted)}
+    metrics = ("ndcg@10", "recall@10") if events else ("mae", "rmse")
+    found = compare(chosen, splits(data, protocol, repeats, seed), metrics=metrics, random_state=seed, progress=True)
+    last, text = list(chosen)[-1], str(found)
+    pairs = found.paired(last) if repeats > 1 and len(chosen) > 1 else []
+    tests = [{"domain": p.domain, "metric": p.metric, "rule": p.rule, **p.test._asdict()} for p in pairs]
+    if pairs:
+        text += (f"\n\nAgainst {last}, paired over the splits (t test, Holm's correction over the models):\n\n"
+                 f"{_in_words(pairs)}")
+    return {"protocol": protocol, "repeats": repeats, "scores": found.summary(), "tests": tests}, text
 
-        found = compare(chosen, watched(), random_state=seed)
-    last = list(chosen)[-1]
-    tests = [{"domain": p.domain, "metric": p.metric, "rule": p.rule, **p.test._asdict()}
-             for p in (found.paired(last) if repeats > 1 and len(chosen) > 1 else [])]
-    return {"protocol": protocol, "repeats": repeats, "scores": found.summary(), "tests": tests}, found
+
+def _in_words(pairs: Iterable[Any]) -> str:
+    """Paired tests as a Markdown table."""
+    rows = [["domain", "metric", "rule", "model", "change", "95 % interval", "p"], ["---"] * 7]
+    for domain, metric, rule, test in pairs:
+        base = test.effect / test.relative if test.relative else float("nan")       # the mean of the reference
+        low, high = (f"{100 * end / base:+.1f}" for end in (test.low, test.high))
+        same = test.effect == 0
+        rows.append([domain, metric, rule or "", test.model, "the same" if same else f"{100 * test.relative:+.1f} %",
+                     "" if same else f"{low} to {high} %", f"{test.p_t_holm:.2g}"])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def splits(data: Any, protocol: str, repeats: int, seed: int) -> Iterable[Any]:

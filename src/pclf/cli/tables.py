@@ -1,37 +1,10 @@
-"""Small tables in and out: CSV, TSV or Parquet by the file's ending; on the screen."""
+"""Tables as files, CSV or Parquet by the ending, and on the screen."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pclf.atomic import replacing
-
-
-def read(path: Path) -> Any:
-    """A pyarrow table; the separator of a text file is guessed from its first line."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    if not path.exists():
-        raise FileNotFoundError(f"no file at {path}.")
-    try:
-        if path.suffix.lower() in (".parquet", ".pq"):
-            return parquet.read_table(path)
-        with path.open(encoding="utf-8", errors="replace") as file:
-            first = file.readline()
-        separator = max(",;\t|", key=first.count)
-        return csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True))
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{path} is not a table that can be read: {str(error).splitlines()[0]}.") from None
-
-
-def read_ids(path: Path) -> tuple[list[Any], list[Any]]:
-    """The columns of users and items, found by the usual names."""
-    from pclf.data.columns import find_columns
-
-    table = read(path)
-    user, item = find_columns(table.column_names, {"user_col": None, "item_col": None}, str(path))
-    return table[user].to_pylist(), table[item].to_pylist()
 
 
 def write(table: Any, path: Path) -> None:
@@ -59,7 +32,7 @@ def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
         table.add_column(column, justify="left" if words else "right")
     for row in rows:
         table.add_row(*row)
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)      # [rec] is a film, not a colour
     if not console.is_terminal:
         console.width = 160
     console.print(table)

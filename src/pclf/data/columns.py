@@ -27,6 +27,8 @@ ALIASES = {
     "rating_col": (
         "rating", "ratings", "score", "stars", "star", "value", "overall", "bookrating", "movierating",
         "userrating", "starrating", "ratingvalue", "grade", "vote", "points"),
+    "title_col": (
+        "title", "name", "itemtitle", "itemname", "movietitle", "booktitle", "filmtitle", "tracktitle", "songtitle"),
 }
 
 
@@ -41,6 +43,12 @@ class Coded:
     codes: NDArray[np.int32]
     distinct: Any
     rows: NDArray[np.intp] | None = None   # of the caller's table, where the column is a part of it
+    line: int | None = None                # of its file, where the first row is
+
+    def values(self) -> list[Any]:
+        """All values, None where one is missing."""
+        distinct = [*_python(self.distinct), None]      # which code -1 finds
+        return [distinct[code] for code in self.codes]
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -49,7 +57,8 @@ class Coded:
         """The rows under the mask, in words."""
         row, more = int(mask.argmax()), int(mask.sum()) - 1
         row = row if self.rows is None else int(self.rows[row])
-        return f"in row {row:,}" + (f" and {more:,} more" if more else "")
+        place = f"in row {row:,}" if self.line is None else f"in line {row + self.line:,}"
+        return place + (f" and {more:,} more" if more else "")
 
 
 def as_column(values: Any) -> Any:

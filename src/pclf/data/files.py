@@ -9,8 +9,9 @@ import csv
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pclf.data.columns import Coded, as_column, coded, coded_parts, find_columns
 from pclf.errors import DataError, did_you_mean
@@ -26,11 +27,13 @@ Names = Mapping[str, str | None]
 
 
 def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") -> list[Coded]:
-    """The columns of a file that are asked for: user, item and, unless it is a log of events, rating."""
+    """The columns of a file that are asked for, such as user, item and rating."""
     import pyarrow as pa
 
     file = Path(path).expanduser()
-    if not file.is_file():
+    if file.is_dir():
+        raise DataError(f"{file} must be a file; it is a folder")
+    if not file.exists():
         there = sorted(f.name for f in file.parent.iterdir()) if file.parent.is_dir() else []
         raise FileNotFoundError(did_you_mean(file.name, there, f"file in {file.parent}"))
     kind = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in PACKED), "")
@@ -39,7 +42,9 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
     try:
         if kind in PARQUET:
             return _coded(_parquet_batches(file, names), len(names), file)
-        return [_as_numbers(_trimmed(c)) for c in _coded(_text_batches(file, names, encoding), len(names), file)]
+        form = _form(file, names, encoding)
+        columns = _coded(_text_batches(file, form, encoding), len(names), file)
+        return [replace(_as_numbers(_trimmed(c)), line=1 + form.header) for c in columns]
     except (pa.ArrowException, UnicodeError) as error:
         hint = " Pass encoding=..., for example 'latin-1'." if "utf" in str(error).lower() else ""
         raise DataError(f"{file} must be a whole {'Parquet file' if kind in PARQUET else 'table of text'}; "
@@ -82,9 +87,17 @@ def _parquet_batches(file: Path, names: Names) -> Iterator[Any]:
             yield batch.select(columns)
 
 
-def _text_batches(file: Path, names: Names, encoding: str) -> Iterator[Any]:
+class Form(NamedTuple):
+    """How a text file is written."""
+
+    separator: str
+    fields: list[str]     # names of all columns
+    found: list[str]      # of those that are asked for
+    header: bool          # or the first line holds values already
+
+
+def _form(file: Path, names: Names, encoding: str) -> Form:
     import pyarrow as pa
-    import pyarrow.csv as pc
 
     with pa.input_stream(str(file), compression="detect") as stream:
         opening = stream.read(1 << 16).decode(encoding, errors="replace").removeprefix("\ufeff")
@@ -94,18 +107,33 @@ def _text_batches(file: Path, names: Names, encoding: str) -> Iterator[Any]:
     separator = max(SEPARATORS, key=line.count)
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
     fields = [field.strip() for field in fields]
-    header = not _is_number(*fields[len(names) - 1:len(names)])
+    last = max((i for i, role in enumerate(names) if role != "title_col"), default=0)   # a number, if not its name
+    header = not _is_number(*fields[last:last + 1])
     if not header:
         _check_unnamed(fields, names, file)
         fields = [*names, *(f"column {i}" for i in range(len(names), len(fields)))]
-    found = find_columns(fields, names, str(file)) if header else list(names)
-    if separator == "::":   # Arrow splits at one character: every second field is empty
+    return Form(separator, fields, find_columns(fields, names, str(file)) if header else list(names), header)
+
+
+def _text_batches(file: Path, form: Form, encoding: str) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    fields = form.fields
+    if form.separator == "::" and "title_col" in form.found:   # titles have colons of their own
+        with pa.input_stream(str(file), compression="detect") as stream:
+            lines = stream.read().decode(encoding).splitlines()[int(form.header):]
+        rows = [line.split("::") for line in lines if line]
+        places = [fields.index(name) for name in form.found]
+        yield pa.record_batch([pa.array([row[i] for row in rows]) for i in places], form.found)
+        return
+    if form.separator == "::":   # Arrow splits at one character: every second field is empty
         fields = [label for i, name in enumerate(fields) for label in (name, f"empty {i}")][:-1]
     yield from pc.open_csv(
         str(file),
-        pc.ReadOptions(block_size=BLOCK, column_names=fields, skip_rows=int(header), encoding=encoding),
-        pc.ParseOptions(delimiter=separator[0]),
-        pc.ConvertOptions(include_columns=found, column_types=dict.fromkeys(found, pa.string())))
+        pc.ReadOptions(block_size=BLOCK, column_names=fields, skip_rows=int(form.header), encoding=encoding),
+        pc.ParseOptions(delimiter=form.separator[0]),
+        pc.ConvertOptions(include_columns=form.found, column_types=dict.fromkeys(form.found, pa.string())))
 
 
 def _check_unnamed(fields: list[str], names: Names, file: Path) -> None:

@@ -28,6 +28,7 @@ from pclf.errors import UnknownNameError, did_you_mean
 from pclf.evaluate import metrics as by
 from pclf.evaluate.significance import PairedTest, paired_tests
 from pclf.models.base import RULES, Recommender
+from pclf.progress import progress as progress_bar
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")   # numba's is an option of fit
 LIKED = 0.7   # of the way up the scale: 4 and 5 of five stars, 8 to 10 of ten
@@ -116,7 +117,7 @@ class Comparison:
 
 def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules: Sequence[str] = RULES,
             metrics: Sequence[str] = ("mae", "rmse"), n_jobs: int = 1, random_state: int = 0,
-            fit_options: Mapping[str, Any] | None = None) -> Comparison:
+            fit_options: Mapping[str, Any] | None = None, progress: bool = False) -> Comparison:
     """Fit every model on every split, once each, and score it on the split's test ratings.
 
     models: settings, by the names they get in the table; they are cloned and stay unfitted.
@@ -125,7 +126,7 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     "precision@10", "recall@10", "ndcg@10" or any other n: of lists drawn from all items that the user did not
     rate in training, where a test rating at least 70 % up the scale is a hit.
     n_jobs: processes; with more than one each is single-threaded. fit_options: passed to every `fit` that
-    knows them (engine, dtype, ...).
+    knows them (engine, dtype, ...). progress: show a bar.
     """
     check_metrics(metrics)
     check_rules(rules)
@@ -137,8 +138,12 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     options = {"random_state": random_state, **alone(n_jobs, fit_options or {})}
     jobs = [(name, i, models[name], split) for (i, split), name in product(enumerate(parts), models)]
     done: dict[tuple[str, int], list[Score]] = {}
-    run_all(partial(_job, rules=rules, metrics=metrics, options=options), jobs, n_jobs,
-            lambda job, scores: done.__setitem__(job[:2], scores))
+    with progress_bar("compare", len(jobs), unit="fit", shown=progress) as advance:
+        def finished(job: Any, scores: list[Score]) -> None:
+            done[job[:2]] = scores
+            advance(1)
+
+        run_all(partial(_job, rules=rules, metrics=metrics, options=options), jobs, n_jobs, finished)
     return Comparison(tuple(score for job in jobs for score in done[job[:2]]))
 
 

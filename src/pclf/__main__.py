@@ -1,0 +1,5 @@
+"""`python -m pclf` is `pclf`."""
+
+from pclf.cli import main
+
+main()
