@@ -460,3 +460,22 @@ def test_every_usual_name_is_written_as_it_is_looked_up():
     names = [alias for aliases in columns.ALIASES.values() for alias in aliases]
     assert len(set(names)) == len(names)
     assert all(columns._plain(alias) == alias for alias in names)
+
+
+def test_columns_may_be_named_by_domain():
+    import pandas as pd
+
+    frames = {"films": pd.DataFrame({"utente": [1], "film": ["x"], "rating": [3]}),
+              "books": pd.DataFrame({"kunde": [1], "isbn": ["y"], "rating": [4]})}
+    data = Ratings.from_frames(frames, user_col={"films": "utente", "books": "kunde"})
+    assert data["books"].users.ids == (1,)
+    with pytest.raises(UnknownNameError, match="unknown domain in user_col 'bookz'"):
+        Ratings.from_frames(frames, user_col={"bookz": "kunde"})
+
+
+def test_domains_of_a_column_that_read_the_same_are_refused():
+    import pandas as pd
+
+    frame = pd.DataFrame({"domain": pd.Series([1, "1"], dtype=object), **dict.fromkeys(("user", "item", "rating"), [1, 2])})
+    with pytest.raises(DataError, match="different names as text; got '1' twice"):
+        Ratings.from_frame(frame)

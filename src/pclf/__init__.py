@@ -19,7 +19,7 @@ _HOME = {
     "Bias": "pclf.models.bias", "NMF": "pclf.models.nmf", "CBT": "pclf.models.cbt", "TALMUD": "pclf.models.talmud",
     "load": "pclf.models", "compare": "pclf.evaluate.compare", "audit": "pclf.evaluate.audit",
 }
-_ROOMS = ("data", "datasets", "em", "engines", "errors", "evaluate", "models", "plots", "storage")
+_ROOMS = ("data", "datasets", "em", "engines", "errors", "evaluate", "models", "plots", "report", "storage")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 

@@ -7,7 +7,7 @@ SHA-256 over manifest and arrays, so that a file that was cut off or altered is 
 import hashlib
 import json
 import struct
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -161,7 +161,7 @@ def _untag(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """NumPy numbers as Python's, mappings as dicts, so that JSON can hold them."""
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]

@@ -43,7 +43,7 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
                 duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events)
         return datasets.load(files[0])
     known = {name: read_titles(Path(file), encoding) for name, file in pairs(titles, "--titles").items()}
-    names = {"user_col": user_col, "item_col": item_col, "encoding": encoding}
+    names: dict[str, Any] = {"user_col": _column(user_col), "item_col": _column(item_col), "encoding": encoding}
     if events:
         _refuse("events go without", rating_col=rating_col, scale=scale, duplicates=duplicates != "error")
         data = Ratings.from_events(pairs(files, "DOMAIN=FILE"), **names, shared_users=shared_users,
@@ -52,13 +52,18 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
         scales = {name: _scale(name, value) for name, value in by_name.items()}
         data = Ratings.from_files(
-            pairs(files, "DOMAIN=FILE"), **names, rating_col=rating_col, scale=scales or None,
+            pairs(files, "DOMAIN=FILE"), **names, rating_col=_column(rating_col), scale=scales or None,
             shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, titles=known or None)
     for name, of_items in known.items():
         if not any(item in data[name].items for item in of_items):
             raise ValueError(f"--titles {name}=...: none of its ids is an item of {name!r}; there are ids like "
                              f"{next(iter(of_items), None)!r}, and items like {data[name].items.ids[0]!r}.")
     return data
+
+
+def _column(text: str | None) -> str | dict[str, str] | None:
+    """A column's name, or DOMAIN=NAME,DOMAIN=NAME."""
+    return pairs(text.split(","), "a column", "COLUMN", "books=reader") if text and "=" in text else text
 
 
 def _refuse(why: str, **options: Any) -> None:

@@ -24,6 +24,8 @@ from pclf.errors import DataError, UnknownNameError, did_you_mean
 
 __all__ = ["Domain", "Options", "Ratings", "Scale", "Vocabulary"]
 
+Column = str | Mapping[str, str] | None      # the name of a column, for all domains or by domain
+
 POLICIES = ("error", "last", "mean")
 
 
@@ -73,17 +75,18 @@ class Ratings:
         object.__setattr__(self, "domains", dict(self.domains))
 
     @classmethod
-    def from_frames(cls, frames: Mapping[str, Any], *, user_col: str | None = None,
-                    item_col: str | None = None, rating_col: str | None = None,
+    def from_frames(cls, frames: Mapping[str, Any], *, user_col: Column = None,
+                    item_col: Column = None, rating_col: Column = None,
                     **options: Unpack[Options]) -> "Ratings":
         """From a frame for each domain: pandas, polars or pyarrow. `Options` has the other options.
 
-        Columns are found by the usual names ("user_id", "userId", "movie_id", "stars", ...) unless given.
+        Columns are found by the usual names ("user_id", "userId", "movie_id", "stars", ...) unless given: one name,
+        or a dict {domain: name}.
         """
         names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col}
 
         def read(name: str, frame: Any) -> list[Coded]:
-            return [coded(c) for c in frame_columns(frame, names, f"domain {name!r}")]
+            return [coded(c) for c in frame_columns(frame, _of_domain(names, name, frames), f"domain {name!r}")]
 
         return _made(frames, read, "frame", **options)
 
@@ -96,8 +99,11 @@ class Ratings:
                                                  "item_col": item_col, "rating_col": rating_col}, "the frame")
         belongs = coded(domain)
         check_present(belongs, f"the frame: domains in {domain_col!r}")
-        rows = {str(name): np.flatnonzero(belongs.codes == code)
-                for code, name in enumerate(Vocabulary.of(belongs).ids)}
+        names = [str(name) for name in Vocabulary.of(belongs).ids]
+        for name in names:
+            if names.count(name) > 1:
+                raise DataError(f"domains in {domain_col!r} must have different names as text; got {name!r} twice")
+        rows = {name: np.flatnonzero(belongs.codes == code) for code, name in enumerate(names)}
 
         def read(name: str, rows: NDArray[np.intp]) -> list[Coded]:
             return [coded_rows(c, rows) for c in columns]
@@ -116,8 +122,8 @@ class Ratings:
         return _made(arrays, read, "(users, items, ratings)", **options)
 
     @classmethod
-    def from_files(cls, paths: Mapping[str, str | os.PathLike[str]], *, user_col: str | None = None,
-                   item_col: str | None = None, rating_col: str | None = None, encoding: str = "utf-8",
+    def from_files(cls, paths: Mapping[str, str | os.PathLike[str]], *, user_col: Column = None,
+                   item_col: Column = None, rating_col: Column = None, encoding: str = "utf-8",
                    **options: Unpack[Options]) -> "Ratings":
         """From a file for each domain: .csv, .tsv, .dat, .data, .txt (each also .gz) or .parquet.
 
@@ -127,10 +133,14 @@ class Ratings:
         from pclf.data import files
 
         names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col}
-        return _made(paths, lambda _, path: files.read(path, names, encoding), "path", **options)
+
+        def read(name: str, path: str | os.PathLike[str]) -> list[Coded]:
+            return files.read(path, _of_domain(names, name, paths), encoding)
+
+        return _made(paths, read, "path", **options)
 
     @classmethod
-    def from_events(cls, logs: Mapping[str, Any], *, user_col: str | None = None, item_col: str | None = None,
+    def from_events(cls, logs: Mapping[str, Any], *, user_col: Column = None, item_col: Column = None,
                     encoding: str = "utf-8", shared_users: bool = False, shared_items: bool = False,
                     titles: Mapping[str, Mapping[Any, str]] | None = None) -> "Ratings":
         """From what people did, without ratings: a file, a frame or (users, items) for each domain.
@@ -143,13 +153,13 @@ class Ratings:
 
         def read(name: str, log: Any) -> list[Coded]:
             if isinstance(log, (str, os.PathLike)):
-                columns = files.read(log, names, encoding)
+                columns = files.read(log, _of_domain(names, name, logs), encoding)
             elif isinstance(log, tuple):
                 if len(log) != 2:
                     raise DataError(f"domain {name!r} must be (users, items); got {len(log)}")
                 columns = [coded(as_column(c)) for c in log]
             else:
-                columns = [coded(c) for c in frame_columns(log, names, f"domain {name!r}")]
+                columns = [coded(c) for c in frame_columns(log, _of_domain(names, name, logs), f"domain {name!r}")]
             return [*columns, Coded(np.zeros(len(columns[0]), np.int32), np.ones(1))]
 
         made = _made(logs, read, "log", scale=(0, 1), shared_users=shared_users, shared_items=shared_items,
@@ -274,6 +284,15 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], w
     domains = {name: domain_of(name, read(name, source), scales[name], duplicates, (titles or {}).get(name))
                for name, source in sources.items()}
     return Ratings(domains, levels or 0, shared_users, shared_items)
+
+
+def _of_domain(names: Mapping[str, Column], domain: str, domains: Iterable[str]) -> dict[str, str | None]:
+    """The columns of a domain, where they are given by domain."""
+    for role, given in names.items():
+        for key in given if isinstance(given, Mapping) else ():
+            if key not in domains:
+                raise UnknownNameError(did_you_mean(key, domains, f"domain in {role}"))
+    return {role: given.get(domain) if isinstance(given, Mapping) else given for role, given in names.items()}
 
 
 def _rows(vocabularies: list[Vocabulary], shared: bool) -> tuple[Codes, ...]:

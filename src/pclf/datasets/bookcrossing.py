@@ -27,7 +27,7 @@ def load(name: str, path: Path, *, keep_implicit: bool = False, five_stars: bool
     """One domain, "books", on 1 to 10; items are ISBNs (in the sub-matrix: column numbers from 1).
 
     `five_stars` maps the ten values linearly onto 1 to 5, so that errors compare with those of five-star
-    domains, as in the paper. `keep_implicit` keeps the zeros, as the lowest value of a scale 0 to 10.
+    domains. `keep_implicit` keeps the zeros, as the lowest value of a scale 0 to 10.
     """
     if keep_implicit and (five_stars or path.suffix == ".mat"):
         raise ValueError("keep_implicit goes with neither five_stars nor the sub-matrix: they have no 0")

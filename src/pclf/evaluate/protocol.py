@@ -1,8 +1,8 @@
 """The paper's protocol: which ratings are sampled, who is tested, and the numbers it printed.
 
-From the Experiments of Ren & Gao: 500 users with more than 16 ratings (EachMovie: 20) and 1000 items of each
-data set; the first 300 users train, the last 200 keep 5, 10 or 15 of their ratings and are tested on the
-others; three pairs of domains; 10 repeats.
+From the Experiments of Ren & Gao: 500 users and 1000 items of each data set, users with more than 16 ratings
+(EachMovie: 20; of Book-Crossing the paper says it of books); the first 300 users train, the last 200 keep 5, 10
+or 15 of their ratings and are tested on the others; three pairs of domains; 10 repeats.
 
 Where it is silent: the items are drawn first, among those that are rated, then the users, among those with
 enough ratings of the drawn items; both in random order, so "the first 300" are random ones. Book-Crossing

@@ -63,11 +63,13 @@ class PCLF(_Mixture):
     @property
     def common_rating_matrix_(self) -> dict[str, Floats]:
         """S_com of eq. (Scom) on each domain's scale: (K, T). The same matrix where the scales are the same."""
+        self._check_fitted()
         return {name: self.rating_matrix(0, name) for name in self.data_.domains}
 
     @property
     def specific_rating_matrices_(self) -> dict[str, Floats]:
         """S_spez of eqs. (Sspeone), (Sspetwo): (K, L_z) for each domain."""
+        self._check_fitted()
         return {name: self.rating_matrix(1 + z, name) for z, name in enumerate(self.data_.domains)}
 
     def set_common_weight(self, domain: str, weight: float) -> None:

@@ -38,4 +38,4 @@ class TALMUD(CBT):
         self.n_restarts = n_restarts
 
     def _sources(self, ratings: Ratings, target: str) -> list[str]:
-        return other_domains(ratings, target, self.sources or ())
+        return other_domains(ratings, target, [self.sources] if isinstance(self.sources, str) else self.sources or ())

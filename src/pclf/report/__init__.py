@@ -17,6 +17,7 @@ import numpy as np
 from pclf.atomic import replacing
 from pclf.data.ratings import Ratings
 from pclf.data.scale import Scale
+from pclf.evaluate.verdicts import listed
 from pclf.report import facts, plots
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
                         f"{type(model).__name__}.")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True,
                                      undefined=jinja2.StrictUndefined)
-    environment.filters |= {"percent": plots._percent, "listed": _listed, "thousands": "{:,}".format,
+    environment.filters |= {"percent": plots._percent, "listed": listed, "thousands": "{:,}".format,
                             "span": _span}
     page = environment.from_string(files("pclf.report").joinpath("page.html").read_text("utf-8"))
     with matplotlib.rc_context(STYLE):
@@ -165,7 +166,7 @@ def _svg(ax: "Axes", alt: str) -> str:
 
 def _fit_figure(model: "_Mixture") -> Figure:
     steps = model.trace_
-    betas = _listed([f"{beta:g}" for beta in dict.fromkeys(s.beta for s in steps)])
+    betas = listed([f"{beta:g}" for beta in dict.fromkeys(s.beta for s in steps)])
     caption = (f"Annealed EM climbs at the inverse temperatures β = {betas}; heights compare within one β "
                f"only. These iterations took {max(steps[-1].seconds, 0.01):,.2f} seconds.")
     held_out = [s for s in steps if s.held_out is not None]
@@ -199,7 +200,7 @@ def _view_page(model: "_Mixture", view: int) -> ViewPage:
 def _matrix_figure(model: "_Mixture", view: int, domain: str, alike: list[str]) -> Figure:
     ax = plots.rating_matrix(model, view, domain)
     cells = ax.collections[0].get_array()
-    on_scale = f", on the scale of {_listed(alike)}" if alike else ""
+    on_scale = f", on the scale of {listed(alike)}" if alike else ""
     caption = f"{_what_matters(model, view, domain)[1]}{on_scale}."
     detail = (f"{cells.shape[0]} user clusters by {cells.shape[1]} item clusters, mean ratings from "
               f"{cells.min():.1f} to {cells.max():.1f}.")
@@ -293,9 +294,9 @@ def _what_transfers(model: "_Mixture") -> str:
     others = [name for name, t in model.transfer_.items() if not t.weight]
     found = []
     if helped:
-        found.append(f"raise the log score of held-out ratings by {_listed(helped)}")
+        found.append(f"raise the log score of held-out ratings by {listed(helped)}")
     if others:
-        found.append(f"do not help {_listed(others)}")
+        found.append(f"do not help {listed(others)}")
     return f" The common clusters {' and '.join(found)}."
 
 
@@ -332,7 +333,7 @@ def _checks(model: "_Mixture", test: Ratings | None) -> tuple[str, list[Figure]]
     errors = sorted((c.error, c.domain) for c in checks)
     if len(errors) > 3:
         errors = [errors[0], errors[-1]]
-    where = _listed([f"{error:.2f} in {name}" for error, name in errors])
+    where = listed([f"{error:.2f} in {name}" for error, name in errors])
     between = "between " if len(checks) > 3 else ""
     return f"On average, predictions are off by {between}{where}", figures
 
@@ -384,8 +385,3 @@ def _span(scale: Scale) -> str:
     """1–5 where the scale goes by ones, else its own words."""
     by_ones = len(scale) > 1 and all(np.diff(scale.values) == 1)
     return f"{scale.values[0]:g}–{scale.values[-1]:g}" if by_ones else str(scale)
-
-
-def _listed(names: list[str]) -> str:
-    names = [str(n) for n in names]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
