@@ -476,6 +476,7 @@ def test_columns_may_be_named_by_domain():
 def test_domains_of_a_column_that_read_the_same_are_refused():
     import pandas as pd
 
-    frame = pd.DataFrame({"domain": pd.Series([1, "1"], dtype=object), **dict.fromkeys(("user", "item", "rating"), [1, 2])})
+    columns = {name: [1, 2] for name in ("user", "item", "rating")}
+    frame = pd.DataFrame({"domain": pd.Series([1, "1"], dtype=object), **columns})
     with pytest.raises(DataError, match="different names as text; got '1' twice"):
         Ratings.from_frame(frame)
