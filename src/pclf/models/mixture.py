@@ -73,12 +73,7 @@ class _Mixture(_Predictor):
             max_iter = self.max_iter
             if learning:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
-                judge = None
-                if self.early_stopping and held_out.n_ratings:
-                    judge = self._judge(machine, part, layout, held_out)
-                first = self._run(machine, part, layout, trial_rng, watchers, held_out=judge)
-                if judge:
-                    max_iter = max(first.trace, key=lambda step: step.held_out or 0.0).iteration
+                first, max_iter = self._trial(machine, part, held_out, layout, trial_rng, watchers)
                 if first.interrupted:
                     runs = [first]
                 else:
@@ -152,6 +147,16 @@ class _Mixture(_Predictor):
         if self.n_restarts != "auto":
             return int(self.n_restarts)
         return max(1, min(RESTARTS, RESTARTED // max(1, ratings.n_ratings)))
+
+    def _trial(self, machine: Engine, part: Ratings, held_out: Ratings, layout: Layout, rng: np.random.Generator,
+               watchers: list[Callback]) -> tuple[Run, int]:
+        """EM on a part of the ratings, and how many iterations were best for the rest."""
+        judge = None
+        if self.early_stopping and held_out.n_ratings:
+            judge = self._judge(machine, part, layout, held_out)
+        found = self._run(machine, part, layout, rng, watchers, held_out=judge)
+        best = max(found.trace, key=lambda step: step.held_out or 0.0).iteration if judge else self.max_iter
+        return found, best
 
     def _run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator,
              watchers: list[Callback], *, max_iter: int | None = None, held_out: HeldOut | None = None) -> Run:
