@@ -131,6 +131,7 @@ def weight_figure(curves: Iterable[Mapping[str, Any]], path: Path) -> list[Path]
     The band is the 95 % interval of the mean after each repeat's own level is taken out: repeats differ by
     their samples much more than by the weight, and it is the shape that the figure is about.
     """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     known = list(curves)
@@ -159,7 +160,8 @@ def weight_figure(curves: Iterable[Mapping[str, Any]], path: Path) -> list[Path]
     panels[0, 0].legend(fontsize=8, frameon=False)
     written = [path.with_suffix(suffix) for suffix in (".png", ".svg", ".csv")]
     figure.savefig(written[0], dpi=150)
-    figure.savefig(written[1], metadata={"Date": None})
+    with rc_context({"svg.hashsalt": "pclf"}):                  # the same file for the same numbers
+        figure.savefig(written[1], metadata={"Date": None})
     written[2].write_text(csv_text(numbers) + "\n", encoding="utf-8")
     return written
 
