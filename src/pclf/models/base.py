@@ -261,8 +261,8 @@ class Recommender(BaseEstimator):
         """For each domain, the items that each of its users rated (CSR)."""
         out = {}
         for name, d in self.data_.domains.items():
-            indptr = np.concatenate([[0], np.cumsum(np.bincount(d.user, minlength=d.n_users))])
-            out[name] = (indptr, d.item[np.argsort(d.user, kind="stable")])
+            indptr, order = by_row(d.user, d.n_users)
+            out[name] = indptr, d.item[order]
         return out
 
     def _seen_by(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32]) -> tuple[Any, Any]:
@@ -337,6 +337,18 @@ def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
         return Ratings.from_frames(data)
     raise TypeError(f"data must be Ratings or a dict of data frames, one a domain; got {type(data).__name__}. "
                     f"See Ratings.from_frame for one long frame.")
+
+
+def by_row(row: NDArray[np.int32], n_rows: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Entries by row, in the order they come in: where each row starts, and which they are.
+
+    SciPy turns columns into rows by a counting sort.
+    """
+    from scipy.sparse import csc_array
+
+    n = len(row)
+    found = csc_array((np.ones(n, bool), row, np.arange(n + 1)), shape=(n_rows, n)).tocsr()
+    return found.indptr.astype(np.int64), found.indices
 
 
 def is_batch(ids: Any) -> bool:

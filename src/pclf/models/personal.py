@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csr_array
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines.cpu import width
-from pclf.models.base import Floats
+from pclf.models.base import Floats, by_row
 from pclf.models.choice import Choice, learn_choices
 
 Grouped = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]    # starts, others and levels by row
@@ -323,7 +323,6 @@ def _choices(grouped: Grouped, n_others: int, least: int) -> csr_array:
 
 def _grouped(row: NDArray[np.int32], other: NDArray[np.int32], level: NDArray[np.uint8],
              n_rows: int) -> Grouped:
-    """Ratings by row, in the order they come in. SciPy turns columns into rows by a counting sort."""
-    n = len(row)
-    by_row = csc_array((np.ones(n, bool), row, np.arange(n + 1)), shape=(n_rows, n)).tocsr()
-    return by_row.indptr.astype(np.int64), other[by_row.indices], level[by_row.indices]
+    """Ratings by row, in the order they come in."""
+    indptr, order = by_row(row, n_rows)
+    return indptr, other[order], level[order]
