@@ -273,6 +273,9 @@ def test_the_recipe_freezes_the_samples(data, tmp_path):
     assert named == [("BC", 0), ("BC", 1), ("EM", 0), ("EM", 1)]
     assert frozen["protocol"]["more_than"] == MORE
     small(recipe=tmp_path / "recipe.json", **part)
+    small(tmp_path, **{**part, "repeats": 1})                       # a smaller run forgets nothing
+    again = json.loads((tmp_path / "recipe.json").read_text())["samples"]
+    assert sorted(named) == sorted((s["dataset"], s["repeat"]) for s in again)
     frozen["samples"][1]["sha256"] = "0" * 64
     (tmp_path / "recipe.json").write_text(json.dumps(frozen))
     with pytest.raises(DataError, match="sample of BC in repeat 1 is not the one frozen"):

@@ -283,7 +283,9 @@ def _freeze(samples: Iterable[Sample], folder: Path | None, recipe: str | Path |
             protocol.check_recipe(json.loads(Path(path).read_text("utf-8")), known, path)
     if own is not None:
         own.parent.mkdir(parents=True, exist_ok=True)
-        own.write_text(json.dumps(protocol.recipe(known), indent=1) + "\n", encoding="utf-8")
+        frozen, made = json.loads(own.read_text("utf-8")) if own.exists() else {"samples": []}, protocol.recipe(known)
+        made["samples"] += [row for row in frozen["samples"] if row not in made["samples"]]     # of a larger run
+        own.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 
 def _checked(pairs: Sequence[str], givens: Sequence[int], repeats: int,

@@ -104,7 +104,7 @@ class _Predictor(Recommender):
                           given: dict[Hashable, float]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """What a new user said about items; among events, with the absences that training would have drawn."""
         target = self._domain(domain)
-        codes, levels = self._item_codes(target, list(given)), self._to_levels(domain, list(given.values()))
+        codes, levels = self._item_codes(target, list(given)), self._to_levels(domain, given)
         if not target.events:
             return codes, levels
         _, absent = absences(np.zeros_like(codes), codes, target.n_items, np.random.default_rng(0))
@@ -127,7 +127,7 @@ class _Predictor(Recommender):
         if not ratings:
             raise ValueError(f"a new item of {domain!r} needs at least one rating; got none.")
         users = np.array([target.users.code(user, f"user in {domain!r}") for user in ratings], np.int32)
-        levels = self._to_levels(domain, list(ratings.values()))
+        levels = self._to_levels(domain, ratings)
         if target.events:                        # those who would have been drawn for an item
             drawn = np.random.default_rng(0).integers(0, target.n_users, round(DRAWN * len(target) / target.n_items))
             absent = np.setdiff1d(drawn, users).astype(np.int32)
@@ -295,9 +295,14 @@ class _Predictor(Recommender):
                          None if items.personal is None else items.personal[None, :])
         return self._known_items(domain, self._item_codes(self._domain(domain), as_list(items)))
 
-    def _to_levels(self, domain: str, ratings: list[float]) -> NDArray[np.uint8]:
+    def _to_levels(self, domain: str, ratings: Mapping[Hashable, float]) -> NDArray[np.uint8]:
+        """Levels of ratings by item, or by user."""
         scale = self.data_.domains[domain].scale
-        return scale.to_levels(self.data_.n_levels)[scale.position(np.asarray(ratings, np.float64))]
+        places, off = scale.locate(np.array(list(ratings.values()), np.float64))
+        for (name, rating), bad in zip(ratings.items(), off, strict=True):
+            if bad:
+                raise ValueError(f"the rating of {name!r} must be on the scale of {domain!r}, {scale}; got {rating!r}.")
+        return scale.to_levels(self.data_.n_levels)[places]
 
     # Prediction
 
