@@ -9,9 +9,10 @@ from dataclasses import replace
 import numba
 import numpy as np
 import pytest
+from problems import made, start_of
 
 import pclf
-from pclf.em.state import Layout, Params, Problem, View
+from pclf.em.state import Layout, Params, View
 from pclf.engines import cpu, kernels
 from pclf.engines.cpu import CpuEngine
 from pclf.engines.kernels import fold_in, top_n
@@ -35,36 +36,7 @@ def engine(request):
 
 
 def problem_of(layout, n_ratings=(500, 300, 200), n_users=(70, 40, 33), n_items=(12, 25, 9), shared=False):
-    """Three domains, some items popular; in each the last user and the last item have no ratings."""
-    rng, n_levels = np.random.default_rng(0), 5
-    user = [rng.integers(0, u - 1, n).astype(np.int32) for u, n in zip(n_users, n_ratings, strict=True)]
-    item = [(rng.random(n) ** 2 * (v - 1)).astype(np.int32) for v, n in zip(n_items, n_ratings, strict=True)]
-    level = [rng.integers(0, n_levels, n).astype(np.uint8) for n in n_ratings]
-    for array in (*user, *item, *level):
-        array.setflags(write=False)
-
-    def rows(sizes):
-        if shared:                             # in another order in each domain, so that rows are not a range
-            return tuple(rng.permutation(max(sizes))[:n].astype(np.int32) for n in sizes)
-        starts = np.cumsum([0, *sizes])
-        return tuple(np.arange(a, a + n, dtype=np.int32) for a, n in zip(starts, sizes, strict=False))
-
-    def size(parts):
-        return 1 + max(int(part.max()) for part in parts)
-
-    user_rows, item_rows = rows(n_users), [rows([n_items[z] for z in view.domains]) for view in layout.views]
-    return Problem(layout, n_levels, size(user_rows), tuple(user), tuple(item), tuple(level),
-                   user_rows, ((0, size(user_rows)),), tuple(map(size, item_rows)), tuple(item_rows),
-                   tuple(((0, size(rows)),) for rows in item_rows))
-
-
-def start_of(problem):
-    rng = np.random.default_rng(1)
-    k, sizes = problem.layout.n_user_clusters, [view.n_clusters for view in problem.layout.views]
-    users = rng.random((problem.n_users, k)) + 0.1
-    items = [rng.random((n, c)) + 0.1 for n, c in zip(problem.n_items, sizes, strict=True)]
-    tables = [rng.random((problem.n_levels, k, c)) + 0.1 for c in sizes]
-    return Params(users / users.sum(), tuple(x / x.sum() for x in items), tuple(x / x.sum(0) for x in tables))
+    return made(layout, n_ratings, n_users, n_items, shared)
 
 
 def estep(engine, problem, params=None, beta=1.0):
