@@ -7,6 +7,7 @@ import pytest
 import pclf
 from pclf.data.events import DRAWN, absences, with_absences
 from pclf.errors import DataError
+from pclf.report import facts
 
 
 def log_of_two_tastes(n_users=120, n_items=60, seed=0):
@@ -135,3 +136,9 @@ def test_wrong_logs_and_guests_are_refused_in_words(log, model):
 
 def test_a_report_of_events_is_written(model, tmp_path):
     assert "120 users" in model.report(tmp_path / "report.html").read_text()
+
+
+def test_a_report_checks_events_among_absences(log):
+    checked = facts.check(pclf.FMM(2, 2, n_restarts=1).fit(log), "shop")
+    assert set(checked.levels) == {0, 1}
+    assert checked.miscalibration < 0.2                          # of events alone it would be about a half
