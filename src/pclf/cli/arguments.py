@@ -13,6 +13,9 @@ from pclf.errors import UnknownNameError, did_you_mean
 if TYPE_CHECKING:
     from pclf.data.ratings import Domain, Ratings
 
+NUMBER = r"-?\d+(?:\.\d+)?"
+RATED = rf"(.+?)\s*=\s*({NUMBER})\s*(?:,\s*|$)"      # an item and its rating
+
 
 def pairs(words: Sequence[str], what: str, value: str = "FILE", example: str = "books=books.csv") -> dict[str, str]:
     """NAME=VALUE words as a dict."""
@@ -75,11 +78,10 @@ def _refuse(why: str, **options: Any) -> None:
 
 def _scale(name: str, text: str) -> tuple[float, ...]:
     """1-10, 0.5:5:0.5 (with the step) or -1,0,1."""
-    number = r"-?\d+(?:\.\d+)?"
-    if not re.fullmatch(rf"{number}(?:[-:,]{number})+", text):
+    if not re.fullmatch(rf"{NUMBER}(?:[-:,]{NUMBER})+", text):
         raise typer.BadParameter(f"--scale must be DOMAIN=LOW-HIGH, such as books=1-10, or LOW:HIGH:STEP; got "
                                  f"{name}={text}.")
-    return tuple(float(x) for x in re.findall(rf"(?:^|[-:,])({number})", text))
+    return tuple(float(x) for x in re.findall(rf"(?:^|[-:,])({NUMBER})", text))
 
 
 def read_titles(path: Path, encoding: str) -> dict[Hashable, str]:
@@ -137,9 +139,8 @@ def guest_ratings(data: "Ratings", words: Sequence[str]) -> dict[str, dict[Hasha
         if colon and data.domains[name].events and "=" not in rest:
             found = [(item.strip(), "1") for item in rest.split(",")]
         else:
-            found = re.findall(r"(.+?)\s*=\s*(-?\d+(?:\.\d+)?)\s*(?:,\s*|$)", rest.strip())
-            understood = re.fullmatch(r"(?:.+?\s*=\s*-?\d+(?:\.\d+)?\s*(?:,\s*|$))+", rest.strip())
-            if not understood:
+            found = re.findall(RATED, rest.strip())
+            if not re.fullmatch(rf"(?:{RATED})+", rest.strip()):
                 raise typer.BadParameter(f"--guest must be DOMAIN:ITEM=RATING[,ITEM=RATING ...], such as "
                                          f"movies:Alien=5,Heat=2; got {word!r}.")
         out.setdefault(name, {}).update({find_item(data.domains[name], item): float(r) for item, r in found})

@@ -126,7 +126,8 @@ def predict(model: ModelPath, domain: DomainName,
 
     fitted = models.load(model)
     target = fitted._domain(domain)
-    if (pairs is None) != (user is not None and bool(item)) or (pairs is not None and (user or item)):
+    named = user is not None, bool(item)
+    if any(named) != all(named) or all(named) == (pairs is not None):
         raise typer.BadParameter("give --user and --item, or --pairs FILE.")
     if pairs is not None:
         users, items = arguments.read_pairs(pairs)
@@ -169,12 +170,14 @@ def recommend(model: ModelPath, domain: DomainName,
     lists = fitted.recommend(domain, [person], n=n, user_domain=user_domain)
     found = lists[0]
     why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
-    if out is not None:
-        _write(lists.to_arrow(), out, as_json=False, quiet=as_json)
     if as_json:
+        if out is not None:
+            tables.write(lists.to_arrow(), out)
         return _json({"domain": domain, "recommendations": [r._asdict() for r in found],
                       "explanation": str(why) if why else None})
-    if out is None:
+    if out is not None:
+        _write(lists.to_arrow(), out, as_json)
+    else:
         score = "probability, among draws" if target.events else f"expected rating (of {target.scale.values[-1]:g})"
         tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", score],
                     [[str(i), r.title, f"{r.score:.2f}"] for i, r in enumerate(found, 1)])
@@ -198,7 +201,7 @@ def evaluate(files: Files,
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
                  shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
                  events=events)
-    rows, text = reports.evaluate(data, protocol, models, repeats, seed, events)
+    rows, text = reports.evaluate(data, protocol, models, repeats, seed)
     return _json(rows) if as_json else print(text)
 
 
@@ -338,15 +341,15 @@ def _preview(data: Any) -> str:
     return "\n".join(lines)
 
 
-def _write(table: Any, out: Path | None, as_json: bool, quiet: bool = False) -> None:
+def _write(table: Any, out: Path | None, as_json: bool) -> None:
     """To a file, if one was asked for, and as JSON; to the screen if neither."""
     if out is not None:
         tables.write(table, out)
     if as_json:
         _json(table.to_pylist())
-    elif out is not None and not quiet:
+    elif out is not None:
         print(f"{table.num_rows:,} rows -> {out}")
-    elif out is None:
+    else:
         tables.show("", table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()])
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import typer
 
 
-def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: int,
-             events: bool) -> tuple[dict[str, Any], str]:
+def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: int) -> tuple[dict[str, Any], str]:
     """Scores of the models and paired tests of the last one against the others: as rows, and in words."""
     from pclf import models
     from pclf.evaluate.compare import compare
 
+    events = any(d.events for d in data.domains.values())
     wanted = (names or ("FMM,RMGM,PCLF" if events else "Bias,FMM,RMGM,PCLF")).split(",")
     chosen = {type(model).__name__: model for model in (models.create(name.strip()) for name in wanted)}
     metrics = ("ndcg@10", "recall@10") if events else ("mae", "rmse")

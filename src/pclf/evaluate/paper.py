@@ -106,7 +106,9 @@ class Reproduction:
                    "repeats": len(found), "mae_mean": mean, "mae_median": None, "rmse": None, "mae_sd": sd,
                    "paper_mae": protocol.paper_mae(pair, dataset, model, given),
                    "seconds": mean_sd([f["seconds"] for f in found])[0], "mae_median_sd": None}
-            for name in (name for name in scores[0] if name not in ("mae_mean", "n")):
+            for name in scores[0]:
+                if name in ("mae_mean", "n"):
+                    continue
                 row[name], spread = mean_sd([s[name] for s in scores])
                 if name == "mae_median":
                     row["mae_median_sd"] = spread
@@ -278,13 +280,15 @@ def _freeze(samples: Iterable[Sample], folder: Path | None, recipe: str | Path |
     """Check the samples against the recipe files there are; write what they are into the folder."""
     own = folder / "recipe.json" if folder else None
     known = list(samples)
-    for path in (recipe, own):
-        if path is not None and (path == recipe or Path(path).exists()):
-            protocol.check_recipe(json.loads(Path(path).read_text("utf-8")), known, path)
+    frozen = {path: json.loads(Path(path).read_text("utf-8")) for path in (recipe, own)
+              if path is not None and (path == recipe or Path(path).exists())}
+    for path, rows in frozen.items():
+        protocol.check_recipe(rows, known, path)
     if own is not None:
         own.parent.mkdir(parents=True, exist_ok=True)
-        frozen, made = json.loads(own.read_text("utf-8")) if own.exists() else {"samples": []}, protocol.recipe(known)
-        made["samples"] += [row for row in frozen["samples"] if row not in made["samples"]]     # of a larger run
+        made = protocol.recipe(known)
+        if own in frozen:                                                                       # of a larger run
+            made["samples"] += [row for row in frozen[own]["samples"] if row not in made["samples"]]
         own.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 

@@ -57,11 +57,11 @@ class Explanation:
 def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
     """User clusters, of each domain where they are apart, then the item clusters of each view, of the first member."""
     member, out = model.members_[0], []
-    counts = {name: _counts(d.user, d.n_users) for name, d in model.data_.domains.items()}
-    own = {name: member.users[model._user_rows(name)] for name in counts}
-    top_users = {name: _top(own[name], counts[name], model.data_[name].users, None, n) for name in counts}
-    for names in [[name] for name in counts] if model.layout_.separate_users else [list(counts)]:
-        mass = sum(counts[name] @ own[name] for name in names)
+    top_users = {name: _top(member.users[model._user_rows(name)], _counts(d.user, d.n_users), d.users, None, n)
+                 for name, d in model.data_.domains.items()}
+    shares = user_shares(model)
+    for names in [[name] for name in shares] if model.layout_.separate_users else [list(shares)]:
+        mass = sum(len(model.data_[name]) * shares[name] for name in names)
         for k, share in enumerate(mass / mass.sum()):
             out.append(Cluster("users", k, float(share), {name: top_users[name][k] for name in names}))
     for i, view in enumerate(model.layout_.views):
@@ -101,6 +101,14 @@ def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_doma
     title = target.title(int(target.items.encode([item])[0])) if item in target.items else str(item)
     return Explanation(_in_words(model, domain, title, prediction, parts, strongest), prediction, distribution,
                        tuple(parts), strongest)
+
+
+def user_shares(model: "_Mixture") -> dict[str, Floats]:
+    """Of each domain's ratings, the share that each user cluster of the first member gave.   (K,) a domain"""
+    out = {}
+    for name, d in model.data_.domains.items():
+        out[name] = _counts(d.user, d.n_users) @ model.members_[0].users[model._user_rows(name)] / max(1, len(d))
+    return out
 
 
 def similar_items(model: "_Mixture", domain: str, item: Hashable, n: int, to: str) -> list[Recommendation]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.data.events import absences
+from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
 from pclf.evaluate import metrics
 from pclf.models.base import Floats
+from pclf.models.insight import user_shares as user_shares
 
 if TYPE_CHECKING:
     from pclf.models.mixture import _Mixture
@@ -55,12 +56,9 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
 
     Users and items are matched by id; test ratings of unknown ones are left out.
     """
-    own, given = model._domain(domain), (model.data_ if test is None else test)[domain]
-    users, items, truths = given.user, given.item, given.ratings
-    if given.events:                                        # probabilities are those among so many draws
-        no_user, no_item = absences(users, items, given.n_items, np.random.default_rng(0))
-        users, items = np.concatenate([users, no_user]), np.concatenate([items, no_item])
-        truths = np.concatenate([truths, np.zeros(len(no_user))])
+    own, source = model._domain(domain), (model.data_ if test is None else test)
+    given = with_absences(source.only(domain), np.random.default_rng(0))[domain]
+    users, items = given.user, given.item
     if given.users is not own.users:
         users = own.users.encode(given.users.ids)[users]
     if given.items is not own.items:
@@ -69,7 +67,7 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
     chosen = known
     if len(known) > SAMPLE:
         chosen = np.sort(np.random.default_rng(0).choice(known, SAMPLE, replace=False))
-    users, items, truth = users[chosen], items[chosen], truths[chosen]
+    users, items, truth = users[chosen], items[chosen], given.ratings[chosen]
     levels = own.scale.to_levels(model.data_.n_levels)[own.scale.position(truth)]
     prediction, proba = np.empty(0), np.empty((0, model.data_.n_levels))
     if len(chosen):
@@ -96,15 +94,6 @@ def item_shares(model: "_Mixture", view: int) -> dict[str, Floats]:
         d = model.data_.domains[name]
         counts = np.bincount(d.item, minlength=d.n_items)
         out[name] = counts @ model.members_[0].items[view][dict(model._views(name))[view]] / max(1, len(d))
-    return out
-
-
-def user_shares(model: "_Mixture") -> dict[str, Floats]:
-    """Of each domain's ratings, the share that each user cluster gave.   (K,) a domain"""
-    out = {}
-    for name, d in model.data_.domains.items():
-        counts = np.bincount(d.user, minlength=d.n_users)
-        out[name] = counts @ model.members_[0].users[model._user_rows(name)] / max(1, len(d))
     return out
 
 
