@@ -350,6 +350,13 @@ def test_titles_of_movielens_and_other_encodings_are_read(tmp_path):
     assert pclf.load(tmp_path / "m").data_["m"].title(0) == "Star Wars: Épisode IV"
     done = run(*words, cwd=tmp_path)
     assert "Pass --encoding ..., for example 'latin-1'" in done.stderr
+    done = run(*words, "--encoding", "klingon", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "encoding must be a name that Python knows" in done.stderr
+    (tmp_path / "t.dat").write_text("id,label\n2,Alien\n")
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "there must be a column like 'itemid'" in done.stderr
 
 
 def test_lists_for_one_and_for_all_have_the_same_columns_and_json_beside_the_file(model, files, tmp_path):

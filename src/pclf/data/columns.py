@@ -199,8 +199,9 @@ def _find(available: Sequence[str], role: str, given: str | None, where: str) ->
     guess = next((plain[m[0]] for alias in ALIASES[role]
                   if (m := difflib.get_close_matches(alias, plain, n=1, cutoff=0.75))), None)
     hint = f"did you mean {guess!r}? " if guess else ""
+    way_out = "Rename one" if role == "title_col" else f"Pass {role}=..."
     raise DataError(f"{where}: there must be a column like {ALIASES[role][0]!r}; {hint}got "
-                    f"{', '.join(map(repr, available[:20]))}. Pass {role}=...")
+                    f"{', '.join(map(repr, available[:20]))}. {way_out}")
 
 
 def _frame_column(series: Any) -> Any:

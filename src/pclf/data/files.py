@@ -5,6 +5,7 @@ coded as text, and only the distinct values are looked at afterwards: ids become
 written as a whole number, and an ISBN keeps its leading zero.
 """
 
+import codecs
 import csv
 import os
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,11 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
     if not file.exists():
         there = sorted(f.name for f in file.parent.iterdir()) if file.parent.is_dir() else []
         raise FileNotFoundError(did_you_mean(file.name, there, f"file in {file.parent}"))
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        known = "encoding must be a name that Python knows, such as 'utf-8' or 'latin-1'"
+        raise DataError(f"{known}; got {encoding!r}") from None
     kind = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in PACKED), "")
     if kind not in TEXT + PARQUET:
         raise DataError(f"{file}: the suffix must be one of {', '.join(TEXT + PARQUET)}; got {kind!r}")
