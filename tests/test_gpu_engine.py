@@ -13,15 +13,19 @@ import pclf
 from pclf.em.loop import Schedule, random_memberships, run
 from pclf.em.mstep import Priors, memberships
 from pclf.em.state import Layout, Params, View
+from pclf.engines.ordinal import Cores, squares
 from pclf.engines.reference import ReferenceEngine
 from pclf.errors import EngineError
+from pclf.models import personal
+from pclf.models.choice import learn_choices
+from pclf.models.personal import FREEDOM, GAUSSIAN, tilts
 
 torch = pytest.importorskip("torch", reason="the GPU engine needs PyTorch")
 CUDA = torch.cuda.is_available()
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"     # read when Triton is imported, so before it is
 pytest.importorskip("triton", reason="the GPU engine needs Triton")
-gpu = importlib.import_module("pclf.engines.gpu")
+gpu, gpu_ordinal = (importlib.import_module(f"pclf.engines.{name}") for name in ("gpu", "gpu_ordinal"))
 if not (CUDA or gpu.INTERPRETED):
     pytest.skip("Triton was imported before TRITON_INTERPRET was set", allow_module_level=True)
 
@@ -231,6 +235,7 @@ def test_scores_of_pairs_are_their_products(engine):
 @pytest.mark.parametrize("personal_weight", [0.0, 0.4, 1.0])
 def test_a_model_fitted_on_the_gpu_predicts_and_recommends_there_as_on_the_cpu(engine, monkeypatch, personal_weight):
     """A whole fit from the same start: predictions to 1e-4, the same lists."""
+    monkeypatch.setattr(personal, "SWEEPS", 12 if CUDA else 5)    # the interpreter takes its time
     rng = np.random.default_rng(0)
     pairs = {name: rng.choice(20 * 15, 150, replace=False) for name in ("a", "b")}
     data = pclf.Ratings.from_arrays({n: (p // 15, p % 15, rng.integers(1, 6, 150)) for n, p in pairs.items()},
@@ -248,6 +253,58 @@ def test_a_model_fitted_on_the_gpu_predicts_and_recommends_there_as_on_the_cpu(e
     np.testing.assert_allclose(lists[0].scores, lists[1].scores, atol=1e-4)
     one = there.recommend("b", there.fold_in({"a": {1: 5, 2: 1}}), n=3)
     assert len(one) == 3
+
+
+def ratings_by_row(n_rows=9, n_others=7, n=80, n_levels=5, seed=0):
+    """Codes of ratings; the last row has none."""
+    rng = np.random.default_rng(seed)
+    row, other = rng.integers(0, n_rows - 1, n).astype(np.int32), rng.integers(0, n_others, n).astype(np.int32)
+    return row, other, rng.integers(0, n_levels, n).astype(np.uint8)
+
+
+@pytest.mark.parametrize("freedom", [GAUSSIAN, FREEDOM])
+@pytest.mark.parametrize(("n_levels", "n_factors"), [(2, 0), (3, 12), (5, 3), (10, 18)])
+def test_a_step_of_the_personal_view_is_that_of_the_cpu(engine, monkeypatch, n_levels, n_factors, freedom):
+    monkeypatch.setattr(gpu, "SPLIT", 8)                          # long lists are summed in parts
+    monkeypatch.setattr(gpu, "WIDTHS", (4, 8))
+    monkeypatch.setattr(gpu_ordinal, "MEET", 4)                   # or by a program in several turns,
+    monkeypatch.setattr(gpu_ordinal, "ROOM", 4 * 64 * (4 + n_factors) ** 2)   # and four rows are solved at a time
+    rng, tilt, n_rows, n_others = np.random.default_rng(n_levels), tilts(n_levels), 9, 7
+    shape, size = len(tilt), len(tilt) + n_factors
+    rows, mean, others = (rng.normal(0, 0.3, (n, size)) for n in (n_rows, n_rows, n_others))
+    doubts = squares(others[:, shape:]) + squares(rng.normal(0, 0.3, (n_others, n_factors)))
+    root = rng.normal(0, 1, (size, size))
+    prior, base, trust = np.linalg.inv(root @ root.T + np.eye(size)), rng.normal(0, 1, n_levels), rng.random(n_rows)
+    found = []
+    for machine in (Cores(), gpu_ordinal.Card(engine)):
+        lists = machine.lists(*ratings_by_row(n_levels=n_levels), n_rows, n_others, n_levels, 0)
+        changed = [machine.put(x.copy()) for x in (rows, squares(rows[:, shape:]), trust)]
+        sums = machine.step(lists, *changed, machine.put(others), machine.put(doubts), prior, machine.put(mean),
+                            freedom, base, tilt)
+        found.append([*map(machine.get, changed), *sums])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found[1][0][-1], mean[-1])
+
+
+@pytest.mark.parametrize("least", [0, 2])
+def test_choices_are_learned_on_the_gpu_as_on_the_cpu(engine, least):
+    found = []
+    for machine in (Cores(), gpu_ordinal.Card(engine)):
+        row, other, level = ratings_by_row(30, 25, 300)
+        sides = (machine.lists(row, other, level, 30, 25, 5, least), machine.lists(other, row, level, 25, 30, 5, least))
+        chosen, choosers = learn_choices(*sides, np.random.default_rng(0), machine)
+        found.append([sides[0].rated, sides[0].n_chosen, chosen.variance, choosers.variance,
+                      chosen.of_all(sides[0], machine), choosers.of_all(sides[1], machine)])
+    for a, b in zip(*found, strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(np.abs(a), np.abs(b), atol=2e-3)      # the sign of a place is chance
+
+
+def test_a_personal_view_larger_than_the_card_is_refused_with_both_sizes(engine, monkeypatch):
+    monkeypatch.setattr(gpu.GpuEngine, "_free", lambda self: 2.0**13)
+    with pytest.raises(EngineError, match=r"the personal view of 800 ratings needs 1\.\d\d GiB.* has 0\.00 GiB free"):
+        gpu_ordinal.Card(engine).check_room(800, 50, 5, 16)
 
 
 @pytest.mark.gpu

@@ -12,10 +12,8 @@ from pclf import models
 from pclf.em.loop import Schedule, random_posteriors, run
 from pclf.em.mstep import Priors
 from pclf.em.state import Problem
-from pclf.engines import cpu
+from pclf.engines import cpu, ordinal
 from pclf.errors import NotFittedError, UnknownNameError
-from pclf.models import mixture as mixture_room
-from pclf.models import personal
 from pclf.models.mixture import Member
 
 MIXTURES = ["PCLF", "RMGM", "FMM"]
@@ -260,10 +258,9 @@ def test_float32_predicts_as_the_reference_after_whole_fits(data, rule):
 
 
 def test_threads_do_not_change_a_bit(data, monkeypatch):
-    for room in (cpu, personal):
+    for room in (cpu, ordinal):
         monkeypatch.setattr(room, "SMALL", 0)                # so that even these few ratings are shared out
     monkeypatch.setattr(cpu, "cores", lambda: 3)
-    monkeypatch.setattr(mixture_room, "cores", lambda: 3)
     one, three = (pclf.PCLF(**SMALL["PCLF"]).fit(data, engine="cpu", n_threads=n, random_state=1) for n in (1, 3))
     assert (one.members_[0].users == three.members_[0].users).all()
     for name in data.domains:
@@ -508,7 +505,7 @@ def test_early_stopping_without_anything_to_hold_out_goes_on_to_the_end():
 
 
 def test_a_model_without_a_personal_view_learns_its_weights_without_one(data, monkeypatch):
-    monkeypatch.setattr(mixture_room, "PERSONAL_UP_TO", 1000)            # fewer than there are
+    monkeypatch.setattr(ordinal.Cores, "most", 1000)                          # fewer than there are
     found = pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data)
     plain = pclf.PCLF(**SMALL["PCLF"], n_restarts=1, personal_weight=0.0).fit(data)
     assert not found.personal_

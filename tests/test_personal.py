@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 
 import pclf
-from pclf.engines.ordinal import newton
+from pclf.engines.ordinal import Cores, as_met, empty_sums, newton, precisions, squares, vectors
 from pclf.models import weights
 from pclf.models.choice import learn_choices
-from pclf.models.personal import FREEDOM, KIN, _as_met, _covariance, _lanes, _precisions, _squares, _sums, tilts
+from pclf.models.personal import FREEDOM, KIN, _covariance, tilts
 from pclf.models.weights import softmax
 
 
@@ -48,7 +47,7 @@ def test_a_step_is_the_one_of_the_formulas(n_levels, n_factors, freedom):
     rng, tilt = np.random.default_rng(n_levels), tilts(n_levels)
     shape, size, n_others = len(tilt), len(tilt) + n_factors, 40
     others = rng.normal(0, 0.4, (n_others, size)).astype(np.float32)
-    squares = _squares(others[:, shape:]) + _squares(rng.normal(0, 0.3, (n_others, n_factors)))
+    doubts = squares(others[:, shape:]) + squares(rng.normal(0, 0.3, (n_others, n_factors)))
     indptr = np.array([0, 133, 133, 138])      # more than two batches, no ratings at all, a tile and one
     other = rng.integers(0, n_others, 138).astype(np.int32)
     level = rng.integers(0, n_levels, 138).astype(np.uint8)
@@ -56,16 +55,16 @@ def test_a_step_is_the_one_of_the_formulas(n_levels, n_factors, freedom):
     root = rng.normal(0, 1, (size, size))
     covariance = np.linalg.inv(root @ root.T + np.eye(size))
     base, trust = rng.normal(0, 1, n_levels), np.array([1.0, 1.0, 0.4])
-    before, trusted, square = own.copy(), trust.copy(), np.zeros((3, squares.shape[1]), np.float32)
-    *_, shape_total, total = sums = _sums(n_levels, shape, size)
-    newton(indptr, other, level, own, square, trust, *_as_met(others, tilt), squares, *_precisions(covariance, shape),
-           mean, freedom, base, tilt, 0, 3, *sums, *_lanes(n_factors, size))
+    before, trusted, square = own.copy(), trust.copy(), np.zeros((3, doubts.shape[1]), np.float32)
+    *_, shape_total, total = sums = empty_sums(n_levels, shape, size)
+    newton(indptr, other, level, own, square, trust, *as_met(others, tilt), doubts, *precisions(covariance, shape),
+           mean, freedom, base, tilt, 0, 3, *sums, *vectors(n_factors, size))
     np.testing.assert_array_equal(own[1], mean[1])
     covariances, shape_covariances = np.zeros((size, size)), np.zeros((shape, shape))
     for row in (0, 2):
         ratings = list(zip(other, level, strict=True))[indptr[row]:indptr[row + 1]]
         precision = np.linalg.inv(with_wider_shapes(covariance, shape, trusted[row]))
-        expected, cov = step_in_numpy(ratings, before[row], others.astype(float), squares, precision, mean[row], base,
+        expected, cov = step_in_numpy(ratings, before[row], others.astype(float), doubts, precision, mean[row], base,
                                       tilt)
         np.testing.assert_allclose(own[row], expected, atol=1e-5)
         f = expected[shape:]
@@ -100,10 +99,12 @@ def test_the_covariance_is_the_one_that_rows_were_drawn_with():
     rest = covariance[t:, t:] - covariance[t:, :t] @ slope
     x = rng.multivariate_normal(np.zeros(t), covariance[:t, :t], n) / np.sqrt(trust)[:, None]
     rows = np.concatenate([x, x @ slope + rng.multivariate_normal(np.zeros(3), rest, n)], axis=1)
-    found = _covariance(rows, np.zeros((t, t)), np.zeros((5, 5)), np.ones(n, bool), trust, None)
-    np.testing.assert_allclose(found, covariance, atol=0.03 * np.abs(covariance).max())
-    few = rows[:150], np.zeros((t, t)), np.zeros((5, 5)), np.ones(150, bool), trust[:150]
-    alone, advised = (_covariance(*few, expected) for expected in (None, covariance))
+
+    def sums(n):
+        return rows[:n].T @ rows[:n], rows[:n, :t].T @ (trust[:n, None] * rows[:n, :t]), n
+
+    np.testing.assert_allclose(_covariance(*sums(n), None), covariance, atol=0.03 * np.abs(covariance).max())
+    alone, advised = (_covariance(*sums(150), expected) for expected in (None, covariance))
     shapes = (150 * alone[:t, :t] + KIN * covariance[:t, :t]) / (150 + KIN)
     np.testing.assert_allclose(advised[:t, :t], shapes, atol=1e-6)
     np.testing.assert_allclose(np.linalg.solve(advised[:t, :t], advised[:t, t:]),
@@ -121,8 +122,8 @@ def test_tilts_are_orthogonal_and_the_first_goes_by_ones(n_levels):
 
 
 def both_sides(user, item, shape):
-    rated = csr_array((np.ones(len(user), np.float32), (user, item)), shape=shape)
-    return rated, csr_array(rated.T.tocsr())
+    user, item, level = user.astype(np.int32), item.astype(np.int32), np.zeros(len(user), np.uint8)
+    return (Cores().lists(user, item, level, *shape, 1, 0), Cores().lists(item, user, level, *shape[::-1], 1, 0))
 
 
 def test_choices_tell_groups_apart_and_distrust_a_few():
@@ -132,14 +133,14 @@ def test_choices_tell_groups_apart_and_distrust_a_few():
     odds = np.where(fan[:, None] == np.arange(n_items) % 2, 0.5, 0.05)
     user, item = np.nonzero(rng.random((n_users, n_items)) < odds)
     by_user, by_item = both_sides(user, item, (n_users, n_items))
-    chosen, choosers = learn_choices(by_user, by_item, np.random.default_rng(0))
+    chosen, choosers = learn_choices(by_user, by_item, np.random.default_rng(0), Cores())
     best = chosen.variance.argmax()
-    places, stands = chosen.places[:, best], chosen.of_all(by_user)[:, best]
+    places, stands = chosen.places[:, best], chosen.of_all(by_user, Cores())[:, best]
     assert (np.sign(places) == np.sign(places[0]) * np.where(np.arange(n_items) % 2, -1, 1)).all()
     assert (np.sign(stands) == np.sign(places[0]) * np.where(fan, -1, 1)).all()
     few, many = (chosen.of_one(np.arange(0, 2 * n, 2, dtype=np.int32))[best] for n in (2, 20))
     assert 0 < few / places[0:4:2].mean() < many / places[0:40:2].mean() < 1
-    np.testing.assert_allclose(chosen.of_one(by_user[[3]].indices), chosen.of_all(by_user)[3], atol=1e-6)
+    np.testing.assert_allclose(chosen.of_one(item[user == 3]), chosen.of_all(by_user, Cores())[3], atol=1e-6)
     assert choosers.variance.max() > 10 * np.median(choosers.variance)
 
 
@@ -150,7 +151,7 @@ def test_choices_by_chance_differ_less():
     largest = []
     for odds in (np.full(fan.shape, 0.1), np.where(fan, 0.15, 0.05)):
         sides = both_sides(*np.nonzero(rng.random(fan.shape) < odds), fan.shape)
-        largest.append(learn_choices(*sides, np.random.default_rng(0))[0].variance.max())
+        largest.append(learn_choices(*sides, np.random.default_rng(0), Cores())[0].variance.max())
     assert largest[0] < 0.4 * largest[1]
 
 

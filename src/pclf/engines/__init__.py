@@ -32,6 +32,18 @@ def create(name: str, *, dtype: str = "float32", n_threads: int | None = None, n
     raise UnknownNameError(did_you_mean(name, list(NAMES), "engine"))
 
 
+def for_personal(engine: Engine, n_threads: int | None) -> Any:
+    """What learns the personal view where an engine works: the GPU, or cores of the CPU."""
+    if engine.name == "gpu":
+        from pclf.engines.gpu_ordinal import Card
+
+        return Card(engine)   # type: ignore[arg-type]
+    from pclf.engines.cpu import cores
+    from pclf.engines.ordinal import Cores
+
+    return Cores(min(n_threads or cores(), cores()))
+
+
 def gpu_works() -> bool:
     if not all(importlib.util.find_spec(package) for package in ("torch", "triton")):
         return False

@@ -99,10 +99,7 @@ class CpuEngine:
         self.n_threads = min(n_threads or found, found)
 
     def place(self, problem: Problem) -> Placed:
-        needed, free = self._bytes_needed(problem), free_memory()
-        if free is not None and needed > free:
-            raise EngineError(f"a fit of these {problem.n_ratings:,} ratings needs about {needed / 2**30:.1f} GiB of "
-                              f"memory; {free / 2**30:.1f} GiB are free. Use fewer clusters, or more memory.")
+        check_room(self._bytes_needed(problem), f"a fit of these {problem.n_ratings:,} ratings", "Use fewer clusters")
         n_items = {z: len(rows) for view, parts in zip(problem.layout.views, problem.item_rows, strict=True)
                    for z, rows in zip(view.domains, parts, strict=True)}
         indices = {z: self._index(problem, z, n) for z, n in n_items.items()}
@@ -280,6 +277,14 @@ class CpuEngine:
         return ThreadPoolExecutor(self.n_threads, thread_name_prefix="pclf")
 
 
+def check_room(needed: int, what: str, way_out: str) -> None:
+    """An error, before memory runs out, if less is free."""
+    free = free_memory()
+    if free is not None and needed > free:
+        raise EngineError(f"{what} needs about {needed / 2**30:.1f} GiB of memory; {free / 2**30:.1f} GiB are free. "
+                          f"{way_out}, or more memory.")
+
+
 def free_memory() -> int | None:
     """Bytes that can be had without swapping, where the system says."""
     try:
@@ -292,6 +297,18 @@ def free_memory() -> int | None:
 def cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def by_row(row: NDArray[np.int32], n_rows: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Entries by row, in the order they come in: where each row starts, and which they are.
+
+    SciPy turns columns into rows by a counting sort.
+    """
+    from scipy.sparse import csc_array
+
+    n = len(row)
+    found = csc_array((np.ones(n, bool), row, np.arange(n + 1)), shape=(n_rows, n)).tocsr()
+    return found.indptr.astype(np.int64), found.indices
 
 
 def width(n_clusters: int) -> int:

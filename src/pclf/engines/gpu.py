@@ -160,16 +160,19 @@ class Segments:
     target: Tensor    # int32  the row of the output
     bounds: tuple[int, ...]
 
+    def launches(self, most: int) -> Iterator[tuple[int, int, int, bool]]:
+        """First and last segment of each launch, how many ratings its programs take at a time, and whether they go on
+        after these: the last launch takes lists of any length."""
+        for longest, (first, last) in zip(WIDTHS, pairwise(self.bounds), strict=True):
+            if first < last:
+                yield first, last, min(longest, most), longest > most or longest == WIDTHS[-1]
+
     def sum(self, own: Tensor, table: Tensor, neighbours: Tensor, out: Tensor, *, weigh: bool,
             log: bool) -> Tensor:
         """Launches the kernel; the sum of the logarithms, if wanted, is a float64 tensor."""
         clusters = table.shape[1]
         total = torch.zeros((), dtype=torch.float64, device=out.device)
-        for longest, (first, last) in zip(WIDTHS, pairwise(self.bounds), strict=True):
-            if first == last:
-                continue
-            width = min(longest, max(8, TILE // clusters))      # SPLIT / 8 mantissas: a finite product
-            loop = longest > width or longest == WIDTHS[-1]     # the last launch takes lists of any length
+        for first, last, width, loop in self.launches(max(8, TILE // clusters)):   # SPLIT / 8 mantissas: finite
             rows = max(1, TILE // (width * clusters))
             programs = triton.cdiv(last - first, rows)
             logs = torch.empty(programs if log else 0, device=out.device)
@@ -230,14 +233,10 @@ class GpuEngine:
 
     def place(self, problem: Problem) -> Placed:
         """Index the ratings on the device. The codes are NumPy arrays, or tensors already there."""
-        needed, free = bytes_needed(problem), self._free()
-        if needed > free:
-            raise EngineError(
-                f"{problem.n_ratings:,} ratings of {problem.n_users:,} users need {needed / 2**30:.2f} GiB "
-                f"on the GPU; {self.device} has {free / 2**30:.2f} GiB free. Fit fewer, or use engine='cpu'.")
+        self.check_room(bytes_needed(problem), f"{problem.n_ratings:,} ratings of {problem.n_users:,} users need")
         views = problem.layout.views
         block = CACHE // (4 * max(_padded(view.n_clusters) for view in views))
-        with self._here():
+        with self.here():
             return Placed(
                 problem,
                 {z: self._index(problem, z, block) for z in sorted({z for v in views for z in v.domains})},
@@ -249,7 +248,7 @@ class GpuEngine:
         users = torch.zeros_like(params.users)
         items = tuple(torch.zeros_like(x) for x in params.items)
         tables = []
-        with self._here():
+        with self.here():
             objective = torch.zeros((), dtype=torch.float64, device=self.device)
             a = params.users**beta
             for i, view in enumerate(data.problem.layout.views):
@@ -282,8 +281,8 @@ class GpuEngine:
         item = self._codes(problem.item[z])
         return Domain(
             self._rows(problem.user_rows[z]),
-            _side(row, item, n_rows, n_items, block),
-            _side(item, row, n_items, n_rows, block),
+            lists_of(row, item, n_rows, n_items, block),
+            lists_of(item, row, n_items, n_rows, block),
         )
 
     def _codes(self, codes: Any) -> Tensor:
@@ -296,6 +295,12 @@ class GpuEngine:
             return slice(start, start + len(rows))
         return torch.tensor(rows, dtype=torch.int64, device=self.device)
 
+    def check_room(self, needed: int, what: str) -> None:
+        """An error, before memory runs out, if the device has less. what: "... need"."""
+        if needed > (free := self._free()):
+            raise EngineError(f"{what} {needed / 2**30:.2f} GiB on the GPU; {self.device} has {free / 2**30:.2f} GiB "
+                              f"free. Fit fewer, or use engine='cpu'.")
+
     def _free(self) -> float:
         if self.device.type == "cpu":
             return float("inf")
@@ -303,7 +308,7 @@ class GpuEngine:
         return float(torch.cuda.mem_get_info(self.device)[0] + held)
 
     @contextmanager
-    def _here(self) -> Iterator[None]:
+    def here(self) -> Iterator[None]:
         """This device, and float32 products in full precision whatever the caller's program prefers."""
         precision = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
@@ -465,7 +470,7 @@ def _padded(clusters: int) -> int:
     return max(4, 1 << (clusters - 1).bit_length())
 
 
-def _side(major: Tensor, minor: Tensor, n_major: int, n_minor: int, block: int) -> Side:
+def lists_of(major: Tensor, minor: Tensor, n_major: int, n_minor: int, block: int) -> Side:
     """Lists of minor codes, one for each major code.
 
     Where the rows to be gathered exceed the cache, long lists are cut at multiples of `block` and worked on

@@ -1,9 +1,16 @@
-"""Machine code for the personal view: one Newton step of every row, given the rows of the other side."""
+"""The personal view on the cores of the CPU: one Newton step of every row, given the rows of the other side."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
+from pclf.em.state import IntArray
+from pclf.engines.cpu import Floats, by_row, check_room, width
 from pclf.engines.kernels import SIXTEEN, compiled
 from pclf.engines.pooling import exp32
 from pclf.engines.simd import blend, dots, gather, load, minus, store
@@ -11,6 +18,120 @@ from pclf.engines.simd import blend, dots, gather, load, minus, store
 Array = Any
 FOUR = (0,) * 4      # lanes of weights
 BATCH = 64           # ratings of a row worked on together
+CHUNKS = 16          # fixed, so that the bits do not depend on the number of threads
+SMALL = 20_000       # ratings below which threads cost more than they give
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Ratings of a domain by row, users or items, in the order they come in."""
+
+    starts: NDArray[np.int64]    # (rows + 1,)
+    other: IntArray              # (n,)
+    level: NDArray[np.uint8]     # (n,)
+    chosen: csr_array            # a one for each rating that is a choice
+
+    @property
+    def rated(self) -> NDArray[np.bool_]:
+        """Rows with ratings."""
+        return np.diff(self.starts) > 0
+
+    @property
+    def n_chosen(self) -> NDArray[Any]:
+        """Choices of each row."""
+        return np.diff(self.chosen.indptr)
+
+    def sums(self, x: Floats) -> Floats:
+        """Of the rows of x that each row chose."""
+        out: Floats = self.chosen @ x
+        return out
+
+
+class Cores:
+    """Where the personal view is learned: here, by threads. `gpu_ordinal.Card` does the same on a GPU."""
+
+    most = 50_000_000    # ratings above which there is no personal view unless it is asked for: it would take minutes
+
+    def __init__(self, n_threads: int = 1) -> None:
+        self.n_threads = n_threads
+
+    def check_room(self, n_ratings: int, n_rows: int, n_levels: int, size: int) -> None:
+        """About: the lists of users and of items while they are made, and for each number of a row what is learned."""
+        check_room(40 * n_ratings + 150 * n_rows * size, f"the personal view of these {n_ratings:,} ratings",
+                   "Use personal_weight=0")
+
+    def put(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
+
+    def get(self, array: NDArray[Any]) -> NDArray[Any]:
+        return array
+
+    def orthonormal(self, x: Floats) -> Floats:
+        return np.linalg.qr(x)[0]
+
+    def lists(self, row: IntArray, other: IntArray, level: NDArray[np.uint8], n_rows: int, n_others: int,
+              n_levels: int, least: int) -> Lists:
+        """least: the level from which a rating is a choice."""
+        starts, order = by_row(row, n_rows)
+        other, level = other[order], level[order]
+        kept = level >= least
+        ends = np.concatenate([[0], np.cumsum(kept)])[starts]
+        ones = np.ones(int(ends[-1]), np.float32)
+        return Lists(starts, other, level, csr_array((ones, other[kept], ends), shape=(n_rows, n_others)))
+
+    def step(self, lists: Lists, rows: Floats, square: Floats, trust: Floats, other_rows: Floats, other_square: Floats,
+             prior: Floats, mean: Floats, freedom: float, base: Floats, tilt: Floats) -> list[Floats]:
+        """`newton` for all rows, in place; what it adds up, summed over chunks in order."""
+        n_tilts, size, n = len(tilt), rows.shape[1], len(lists.level)
+        given = (lists.starts, lists.other, lists.level, rows, square, trust, *as_met(other_rows, tilt), other_square,
+                 *precisions(prior, n_tilts), mean, freedom, base, tilt)
+        bounds = np.searchsorted(lists.starts, np.linspace(0, n, CHUNKS + 1))
+        bounds[0], bounds[-1] = 0, len(rows)
+        out = [empty_sums(len(base), n_tilts, size) for _ in range(CHUNKS)]
+        jobs = [(*given, int(a), int(b), *sums, *vectors(size - n_tilts, size))
+                for (a, b), sums in zip(pairwise(bounds), out, strict=True)]
+        if self.n_threads == 1 or n < SMALL:
+            for job in jobs:
+                newton(*job)
+        else:
+            with ThreadPoolExecutor(self.n_threads) as pool:
+                list(pool.map(lambda job: newton(*job), jobs))
+        return [sum(part) for part in zip(*out, strict=True)]
+
+
+def empty_sums(n_levels: int, n_tilts: int, size: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """What `newton` adds to."""
+    return np.zeros(n_levels), np.zeros((n_levels, n_levels)), np.zeros((n_tilts, n_tilts)), np.zeros((size, size))
+
+
+def as_met(rows: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+    """Rows as the other side meets them: what their shapes do to each level, and their factors. (n, R), (n, W)"""
+    n, size = len(tilt), rows.shape[1]
+    factors = np.zeros((len(rows), width(size - n)), np.float32)
+    factors[:, :size - n] = rows[:, n:]
+    return (rows[:, :n] @ tilt).astype(np.float32), factors
+
+
+def vectors(n_factors: int, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What tells `newton` how long its vectors are."""
+    return (0,) * width(n_factors), (0,) * width(size)
+
+
+def precisions(covariance: Floats, n: int) -> tuple[Floats, Floats]:
+    """Of the first n numbers of a row, and of the others given these: (n, n), (D, D)"""
+    shape, whole = np.linalg.inv(covariance[:n, :n]), np.linalg.inv(covariance)
+    whole[:n, :n] -= shape
+    return shape, whole
+
+
+def squares(factors: Floats) -> Floats:
+    """Lower triangles of f f', with zeros behind them up to a multiple of 16. (n, 16 P)"""
+    n = factors.shape[1]
+    out, place = np.zeros((len(factors), -(-(n * (n + 1) // 2) // 16) * 16), np.float32), 0
+    for i in range(n if factors.any() else 0):
+        out[:, place:place + i + 1] = factors[:, i:i + 1] * factors[:, :i + 1]
+        place += i + 1
+    return out
 
 
 @compiled

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from pclf.data.ratings import Domain, Ratings
-from pclf.engines.cpu import cores
+from pclf.engines.cpu import by_row, cores
 from pclf.errors import DataError, NotFittedError, UnknownNameError, did_you_mean
 
 Floats = NDArray[np.floating[Any]]
@@ -337,18 +337,6 @@ def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
         return Ratings.from_frames(data)
     raise TypeError(f"data must be Ratings or a dict of data frames, one a domain; got {type(data).__name__}. "
                     f"See Ratings.from_frame for one long frame.")
-
-
-def by_row(row: NDArray[np.int32], n_rows: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Entries by row, in the order they come in: where each row starts, and which they are.
-
-    SciPy turns columns into rows by a counting sort.
-    """
-    from scipy.sparse import csc_array
-
-    n = len(row)
-    found = csc_array((np.ones(n, bool), row, np.arange(n + 1)), shape=(n_rows, n)).tocsr()
-    return found.indptr.astype(np.int64), found.indices
 
 
 def is_batch(ids: Any) -> bool:

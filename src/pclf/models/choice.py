@@ -11,12 +11,12 @@ is not: with the variance of chosen items around their user set to 1 and that be
 analysis of variance), the best linear guess is the mean times  variance * n / (variance * n + 1).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import LinearOperator
 
 from pclf.models.base import Floats
 
@@ -36,58 +36,64 @@ class Choice:
         """The best guess of where somebody stands who chose these. (Q,)"""
         return self._shrunk(self.places[chosen].sum(axis=0), np.float64(len(chosen)))
 
-    def of_all(self, rated: csr_array) -> Floats:
-        """The same for every row of a matrix of choices. (rows, Q)"""
-        return self._shrunk(rated @ self.places, np.diff(rated.indptr)[:, None])
+    def of_all(self, lists: Any, machine: Any) -> Floats:
+        """The same for every row of lists of choices. (rows, Q)"""
+        return self._shrunk(machine.get(lists.sums(machine.put(self.places))), lists.n_chosen[:, None])
 
     def _shrunk(self, sums: Floats, n: Floats) -> Floats:
         return sums * self.variance / (self.variance * n + 1)
 
 
-def learn_choices(by_user: csr_array, by_item: csr_array, rng: np.random.Generator) -> tuple[Choice, Choice]:
-    """What users choose, and by whom items are chosen. by_item is by_user the other way round; both hold ones."""
-    users, items = _correspondence(by_user, by_item, rng)
-    return _choice(by_user, items), _choice(by_item, users)
+def learn_choices(by_user: Any, by_item: Any, rng: np.random.Generator, machine: Any) -> tuple[Choice, Choice]:
+    """What users choose, and by whom items are chosen: lists of the machine that has them, see personal.fit."""
+    users, items = _correspondence(by_user, by_item, rng, machine)
+    return _choice(by_user, by_item.n_chosen, items, machine), _choice(by_item, by_user.n_chosen, users, machine)
 
 
-def leading(x: LinearOperator, n: int, n_passes: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Orthonormal bases of about the n leading left and right singular vectors, by subspace iteration."""
-    right = rng.normal(size=(x.shape[1], n)).astype(x.dtype)
+def leading(forth: Callable[[Any], Any], back: Callable[[Any], Any], start: Any, n_passes: int,
+            orthonormal: Callable[[Any], Any] = lambda x: np.linalg.qr(x)[0]) -> tuple[Any, Any]:
+    """Orthonormal bases of about the leading left and right singular vectors of a matrix, by subspace iteration.
+
+    forth, back: products with the matrix and with its transpose. start: random, as many columns as vectors.
+    """
+    right = start
     for _ in range(n_passes):
-        left = np.linalg.qr(x @ right)[0]
-        right = np.linalg.qr(x.H @ left)[0]
+        left = orthonormal(forth(right))
+        right = orthonormal(back(left))
     return left, right
 
 
-def _correspondence(by_user: csr_array, by_item: csr_array, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def _correspondence(by_user: Any, by_item: Any, rng: np.random.Generator, machine: Any) -> tuple[Floats, Floats]:
     """The places of users and of items. (U, Q), (V, Q)"""
-    n_users, n_items = by_user.shape
-    sums = [np.diff(side.indptr).astype(np.float64) for side in (by_user, by_item)]
-    scale = [np.sqrt(np.maximum(s, 1) / max(1, by_user.nnz)).astype(np.float32) for s in sums]
-    chance = [(s > 0) * root for s, root in zip(sums, scale, strict=True)]        # the singular vectors of r c'
+    sides, get, put = (by_user, by_item), machine.get, machine.put
+    sums = [side.n_chosen.astype(np.float64) for side in sides]
+    n_users, n_items, total = len(sums[0]), len(sums[1]), max(1, int(sums[0].sum()))
+    scale = [np.sqrt(np.maximum(s, 1) / total).astype(np.float32) for s in sums]
+    chance = [put((s > 0) * root) for s, root in zip(sums, scale, strict=True)]   # the singular vectors of r c'
+    scale = [put(root[:, None]) for root in scale]
 
-    def product(rated: csr_array, own: int, other: int, x: Floats) -> Floats:
-        x = x.reshape(len(x), -1)
-        scaled = (rated @ (x / scale[other][:, None])) / (scale[own][:, None] * max(1, rated.nnz))
-        return scaled - np.outer(chance[own], chance[other] @ x)
+    def product(own: int, other: int, x: Any) -> Any:
+        scaled = sides[own].sums(x / scale[other]) / (scale[own] * total)
+        return scaled - chance[own][:, None] * (chance[other] @ x)
 
-    x = LinearOperator((n_users, n_items), dtype=np.float32,
-                       matvec=lambda v: product(by_user, 0, 1, v), matmat=lambda v: product(by_user, 0, 1, v),
-                       rmatvec=lambda v: product(by_item, 1, 0, v), rmatmat=lambda v: product(by_item, 1, 0, v))
     size = min(n_users, n_items, PLACES + SPARE)
-    left, right = leading(x, size, PASSES, rng)
-    u, _, v = np.linalg.svd(left.T @ (x @ right))
+    start = put(rng.normal(size=(n_items, size)).astype(np.float32))
+    left, right = leading(lambda x: product(0, 1, x), lambda x: product(1, 0, x), start, PASSES, machine.orthonormal)
+    u, _, v = np.linalg.svd(get(left.T @ product(0, 1, right)))
     n = min(size, PLACES)
-    return left @ u[:, :n] / scale[0][:, None], right @ v[:n].T / scale[1][:, None]
+    return get(left @ put(u[:, :n]) / scale[0]), get(right @ put(v[:n].T) / scale[1])
 
 
-def _choice(rated: csr_array, places: Floats) -> Choice:
-    """Places turned so that those chosen by one chooser are uncorrelated, and the variance between choosers."""
-    counts, n, size = np.diff(rated.indptr), rated.nnz, places.shape[1]
-    chosen = np.bincount(rated.indices, minlength=len(places))
+def _choice(lists: Any, chosen: NDArray[Any], places: Floats, machine: Any) -> Choice:
+    """Places turned so that those chosen by one chooser are uncorrelated, and the variance between choosers.
+
+    chosen: how often each of them was.
+    """
+    counts, size = lists.n_chosen, places.shape[1]
+    n = int(counts.sum())
     places = places - chosen @ places / max(1, n)
     choosers = int(np.count_nonzero(counts))
-    sums = rated @ places
+    sums = machine.get(lists.sums(machine.put(places)))
     between = (sums / np.maximum(counts, 1)[:, None]).T @ sums
     within = (places.T @ (chosen[:, None] * places) - between) / max(1, n - choosers) + 1e-9 * np.eye(size)
     per_chooser = n - (counts.astype(np.float64) ** 2).sum() / max(1, n)

@@ -88,7 +88,8 @@ def cell_means(members: Floats, sums: Floats, sizes: Floats) -> Floats:
 def spectral_start(x: LinearOperator, n_row_clusters: int, n_column_clusters: int,
                    rng: np.random.Generator) -> tuple[Labels, Labels]:
     """k-means of rows and of columns in the space of the leading singular vectors, where noise is less."""
-    left, right = leading(x, min(n_row_clusters, n_column_clusters), 4, rng)
+    start = rng.normal(size=(x.shape[1], min(n_row_clusters, n_column_clusters))).astype(x.dtype)
+    left, right = leading(lambda y: x @ y, lambda y: x.H @ y, start, 4)
     return k_means(x @ right, n_row_clusters, rng), k_means(x.H @ left, n_column_clusters, rng)
 
 

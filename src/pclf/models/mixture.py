@@ -14,7 +14,7 @@ from pclf.em.mstep import Means, Priors
 from pclf.em.state import Engine, Layout, Params, Problem
 from pclf.errors import UnknownNameError, did_you_mean
 from pclf.models import personal, weights
-from pclf.models.base import as_ratings, cores
+from pclf.models.base import as_ratings
 from pclf.models.member import Member
 from pclf.models.personal import Personal
 from pclf.models.predictor import _Predictor
@@ -23,7 +23,6 @@ from pclf.progress import progress
 
 RESTARTS = 4                  # of n_restarts="auto", at most
 RESTARTED = 400_000           # restarts times ratings, at most: the more ratings, the less restarts add
-PERSONAL_UP_TO = 50_000_000   # ratings above which personal_weight="auto" leaves the personal view out
 
 # The published models: plain annealed EM. It climbs slowly at first, so no tolerance may stop it there, and without
 # priors it over-fits in the end: 40 iterations, the last at beta = 0.95, were best for held-out training users of
@@ -61,9 +60,9 @@ class _Mixture(_Predictor):
         split_rng, trial_rng, personal_rng = streams.spawn(3)
         ratings = with_absences(known, split_rng)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
-        layout, threads = self._layout(ratings), min(n_threads or cores(), cores())
+        layout, own_machine = self._layout(ratings), engines.for_personal(machine, n_threads)
         restarts, learning = self._n_restarts(ratings), self._learns_weights(ratings)
-        personal_domains = [name for name in ratings.domains if self._personal_weight(ratings, name) != 0]
+        personal_domains = self._personal_domains(ratings, own_machine.most)
         seeds = streams.spawn(restarts)
 
         with progress(f"fit {type(self).__name__}", (restarts + learning) * self.max_iter, shown=verbose) as advance:
@@ -77,7 +76,7 @@ class _Mixture(_Predictor):
                 if first.interrupted:
                     runs = [first]
                 else:
-                    views = self._fit_personal(part, personal_domains, personal_rng, threads)
+                    views = self._fit_personal(part, personal_domains, personal_rng, own_machine)
                     trial = self._fresh(part, layout, [first], views)
                     chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
             for rng in seeds:
@@ -87,7 +86,7 @@ class _Mixture(_Predictor):
         runs = [r for r in runs if not r.interrupted] or runs
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
-        views = {} if interrupted else self._fit_personal(ratings, personal_domains, personal_rng, threads)
+        views = {} if interrupted else self._fit_personal(ratings, personal_domains, personal_rng, own_machine)
         fitted = self._fresh(ratings, layout, runs, views)
         fitted._keep(known)
         fitted.interrupted_ = interrupted
@@ -134,9 +133,13 @@ class _Mixture(_Predictor):
     def _personal_weight(self, ratings: Ratings, name: str) -> float | None:
         """The weight of a domain's personal view, None where it is to be learned."""
         weight = of_domain(self.personal_weight, name, "personal_weight", list(ratings.domains))
-        if weight == "auto":
-            return None if ratings.n_ratings <= PERSONAL_UP_TO else 0.0
-        return checked(weight, "personal_weight", name)
+        return None if weight == "auto" else checked(weight, "personal_weight", name)
+
+    def _personal_domains(self, ratings: Ratings, most: int) -> list[str]:
+        """Domains with a personal view: all that want one, and of those that leave it to us none if all the ratings
+        are more than `most`."""
+        weights = {name: self._personal_weight(ratings, name) for name in ratings.domains}
+        return [name for name, w in weights.items() if (ratings.n_ratings <= most if w is None else w > 0)]
 
     def _learns_weights(self, ratings: Ratings) -> bool:
         return self.early_stopping or any(
@@ -178,7 +181,7 @@ class _Mixture(_Predictor):
         return judge
 
     def _fit_personal(self, ratings: Ratings, domains: list[str], rng: np.random.Generator,
-                      n_threads: int) -> dict[str, Personal]:
+                      machine: Any) -> dict[str, Personal]:
         """Personal views of some domains, the largest first: where people are the same, it informs the smaller ones.
 
         Not the other way round as well: their own ratings would come back to them as news.
@@ -193,8 +196,7 @@ class _Mixture(_Predictor):
                 elsewhere = personal.rows_elsewhere(ratings, name, wanted, out, self.personal_factors)
                 kin = next(iter(out.values()), None)
             out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels, self.personal_factors,
-                                     np.random.default_rng(seed), n_threads=n_threads, elsewhere=elsewhere,
-                                     kin=kin)
+                                     np.random.default_rng(seed), machine, elsewhere=elsewhere, kin=kin)
         return {name: out[name] for name in wanted}
 
     def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:
