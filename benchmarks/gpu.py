@@ -1,4 +1,4 @@
-"""The GPU engine on one GPU: is it right, and how fast is it? Needs NumPy, PyTorch and Triton alone.
+"""The GPU engine on one GPU: is it right, and how fast is it? Needs the library's own packages, PyTorch and Triton.
 
     PYTHONPATH=src python benchmarks/gpu.py --out benchmarks/results/gpu-h200.jsonl
 
@@ -14,14 +14,21 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
+import pclf
 from pclf.em.mstep import Priors, log_prior, mstep, prior_means
 from pclf.em.state import Layout, Params, Problem, View
 from pclf.engines import gpu
+from pclf.engines.cpu import cores
+from pclf.engines.gpu_ordinal import Card
+from pclf.engines.ordinal import Cores
 from pclf.engines.reference import ReferenceEngine
+from pclf.models import personal
+from pclf.models.weights import softmax
 
 DEVICE = "cuda"
 PRIORS = Priors(users=2.0, items=2.0, table=2.0)
@@ -50,8 +57,13 @@ def main():
     copy_bandwidth(report)
     if args.ratings:
         esteps(args, report)
+    check_personal_view(report)
     if args.large:
         whole_fit(args, report)
+        personal_view(args, report)
+    for engine, n in (("cpu", args.ratings // 10), ("gpu", args.ratings // 10), ("gpu", args.ratings // 2)):
+        if n:
+            default_fit(args, report, engine, n)
     top_n(report)
     pooled_top_n(report)
 
@@ -316,6 +328,60 @@ def whole_fit(args, report):
     report("fit", **common, iterations=args.iterations, seconds=elapsed,
            updates_per_s=4 * n * args.iterations / elapsed, peak_bytes=torch.cuda.max_memory_allocated(),
            first_objective=trace[0], final_objective=trace[-1])
+
+
+def check_personal_view(report):
+    """A personal view learned here and by the CPU: the ratings that they expect."""
+    n_users, n_items, n_levels = 3000, 1000, 5
+    user, item, level = (x.cpu().numpy() for x in draw(300_000, n_users, n_items, n_levels, 4))
+    domain = SimpleNamespace(user=user, item=item, n_users=n_users, n_items=n_items, events=False)
+    card, expected = Card(gpu.GpuEngine(DEVICE)), []
+    for machine in (Cores(cores()), card, card):
+        view = personal.fit(domain, level, n_levels, 12, np.random.default_rng(0), machine)
+        expected.append(softmax(view.logits(view.users[user], view.items[item])) @ np.arange(n_levels))
+    worst = float(np.abs(expected[0] - expected[1]).max())
+    assert worst < 1e-4, f"expected ratings are {worst:.2g} away from those of the CPU"
+    assert np.array_equal(*expected[1:]), "two runs differ"
+    report("check of the personal view", ratings=len(user), worst_distance=worst)
+
+
+def personal_view(args, report):
+    """The personal views of two domains, from codes in the machine's memory to rows there."""
+    n = args.large // 2
+    n_users, took, card = n // args.per_user, [], Card(gpu.GpuEngine(DEVICE))
+    torch.cuda.empty_cache()
+    for seed in (2, 3):
+        user, item, level = (x.cpu().numpy() for x in draw(n, n_users, args.items, args.levels, seed))
+        domain = SimpleNamespace(user=user, item=item, n_users=n_users, n_items=args.items, events=False)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        start = time.perf_counter()
+        view = personal.fit(domain, level, args.levels, 12, np.random.default_rng(0), card)
+        took.append(time.perf_counter() - start)
+        assert np.isfinite(view.users).all()
+    report("personal view", ratings=2 * n, users=2 * n_users, items=2 * args.items, levels=args.levels, factors=12,
+           sweeps=personal.SWEEPS, seconds=sum(took), peak_bytes=torch.cuda.max_memory_allocated())
+
+
+def default_fit(args, report, engine, n):
+    """PCLF() on two domains, after a small fit that compiles: everything from `Ratings` on."""
+    n_users = n // 2 // args.per_user
+
+    def ratings(n, n_users):
+        drawn = {name: draw(n // 2, n_users, args.items, args.levels, seed) for name, seed in (("a", 5), ("b", 6))}
+        codes = {name: tuple(x.cpu().numpy() for x in each) for name, each in drawn.items()}
+        return pclf.Ratings.from_arrays({name: (u, v, r + 1) for name, (u, v, r) in codes.items()},
+                                        scale=(1, args.levels), duplicates="last")
+
+    pclf.PCLF().fit(ratings(1_000_000, 10_000), engine=engine)
+    data = ratings(n, n_users)
+    torch.cuda.empty_cache()
+    start = time.perf_counter()
+    model = pclf.PCLF().fit(data, engine=engine)
+    took = time.perf_counter() - start
+    assert model.personal_
+    report(f"default fit, {engine}", ratings=data.n_ratings, users=data.n_users, items=2 * args.items, seconds=took,
+           threads=cores())
 
 
 def top_n(report, n_users=200_000, n_items=100_000, n_factors=20, n=10):

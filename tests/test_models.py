@@ -14,6 +14,7 @@ from pclf.em.mstep import Priors
 from pclf.em.state import Problem
 from pclf.engines import cpu, ordinal
 from pclf.errors import NotFittedError, UnknownNameError
+from pclf.models import weights
 from pclf.models.mixture import Member
 
 MIXTURES = ["PCLF", "RMGM", "FMM"]
@@ -471,6 +472,27 @@ def test_ctrl_c_in_a_fit_returns_the_model_so_far_with_a_warning(data):
             model.fit(data, callbacks=[interrupt])
         assert model.interrupted_
         assert np.isfinite(model.predict("books", "b1", "books 2")).all()
+
+
+def test_ctrl_c_in_a_trial_with_some_of_the_people_leaves_the_model_as_it_was(data, monkeypatch):
+    def interrupt(step):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(weights, "TRIAL", 800)
+    model = pclf.PCLF(**SMALL["PCLF"])
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(data, callbacks=[interrupt])
+    assert not hasattr(model, "data_")
+
+
+def test_a_trial_with_some_of_the_people_finds_the_weights(data, monkeypatch):
+    seen = []
+    monkeypatch.setattr(weights, "TRIAL", 800)
+    monkeypatch.setattr(pclf.PCLF, "_learn", lambda self, held_out, name: seen.append(self.data_) or (0.5, 0.7, 0.0))
+    model = pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data)
+    assert 20 < seen[0]["films"].n_users < 50 < model.data_["films"].n_users
+    assert model.personal_weights_["films"] == 0.7
+    assert np.isfinite(model.predict("films", "f1", "films 2")).all()
 
 
 @pytest.mark.parametrize("combine", ["average", "best"])

@@ -392,6 +392,19 @@ def test_select_keeps_users_items_and_scale():
         data.select({"films": np.array([0, 1, 0, 0])})
 
 
+@pytest.mark.parametrize("ids", [[7, 8, 9], ["x", "y", "z"], [("x", 1), 2.5, "z"]], ids=["int", "str", "object"])
+def test_compact_forgets_who_and_what_has_no_ratings(ids):
+    columns = ([ids[0], ids[1], ids[2]], [ids[2], ids[1], ids[0]], [1, 2, 3])
+    data = Ratings.from_arrays({"a": columns, "b": columns}, shared_users=True, titles={"a": {ids[0]: "first"}})
+    some = data.select({"a": np.array([False, True, True]), "b": np.array([False, False, True])})
+    small = some.compact()
+    assert [triples(small, name) for name in "ab"] == [triples(some, name) for name in "ab"]
+    assert [(small[name].n_users, small[name].n_items) for name in "ab"] == [(2, 2), (1, 1)]
+    assert small["a"].users.kind == data["a"].users.kind
+    assert small["a"].title(small["a"].items.code(ids[0])) == "first"
+    assert small.n_users == 2                                       # the person of b is one of a's
+
+
 def test_only_keeps_the_levels_of_all():
     data = Ratings.from_arrays({"a": ([1, 2], [1, 1], [1, 3]), "b": ([1, 2], [1, 1], [1, 9])})
     assert data.only("b").n_levels == 3

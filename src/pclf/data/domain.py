@@ -1,7 +1,7 @@
 """Domain: one catalogue of ratings, checked at the door."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,15 @@ class Domain:
         what = "event" if self.events else "rating"
         return [count(self.n_users, "user"), count(self.n_items, "item"), count(len(self), what)]
 
+    def compact(self) -> "Domain":
+        """Without the users and items that have no ratings."""
+        users, items = (np.flatnonzero(np.bincount(codes, minlength=len(ids)))
+                        for codes, ids in ((self.user, self.users), (self.item, self.items)))
+        titles = None if self.titles is None else tuple(self.titles[i] for i in items)
+        return replace(self, users=self.users.take(users), items=self.items.take(items), titles=titles,
+                       user=_renumbered(self.user, users, len(self.users)),
+                       item=_renumbered(self.item, items, len(self.items)))
+
     def title(self, code: int) -> str:
         return self.titles[code] if self.titles is not None else str(self.items.decode([code])[0])
 
@@ -104,6 +113,13 @@ def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicat
         kept = _merged(*kept, scale, duplicates)
     shown = None if titles is None else tuple(str(titles.get(i, i)) for i in known_items.ids)
     return Domain(name, known_users, known_items, *kept, scale, shown)
+
+
+def _renumbered(codes: Codes, kept: NDArray[np.intp], n: int) -> Codes:
+    """Codes of n things as places among those kept."""
+    place = np.empty(n, np.int32)
+    place[kept] = np.arange(len(kept), dtype=np.int32)
+    return place[codes]
 
 
 def _repeated(users: Coded, items: Coded) -> NDArray[np.bool_] | None:

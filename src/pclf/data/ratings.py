@@ -222,6 +222,10 @@ class Ratings:
                                  value=domain.value[chosen])
         return replace(self, domains=kept)
 
+    def compact(self) -> "Ratings":
+        """Without the users and items that have no ratings."""
+        return replace(self, domains={name: d.compact() for name, d in self.domains.items()})
+
     def only(self, names: str | Iterable[str]) -> "Ratings":
         """Some of the domains, with as many levels as before."""
         return replace(self, domains={n: self[n] for n in ([names] if isinstance(names, str) else names)})

@@ -44,6 +44,12 @@ class Vocabulary:
         made._ids = _stored(column.distinct)
         return made
 
+    def take(self, codes: NDArray[np.intp]) -> "Vocabulary":
+        """Some of the ids, by new codes: 0 for the first of them."""
+        made = Vocabulary.__new__(Vocabulary)
+        made._ids = tuple(self.decode(codes)) if isinstance(self._ids, tuple) else _stored(self._ids.take(codes))
+        return made
+
     @property
     def kind(self) -> str:
         """How the ids are kept: as "int" (64 bits), as "str", or as "object"."""

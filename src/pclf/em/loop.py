@@ -66,11 +66,13 @@ def run(
     priors: Priors = Priors(),
     held_out: HeldOut | None = None,
     callbacks: Iterable[Callback] = (),
+    keep: bool = True,
 ) -> Run:
     """Annealed EM (Hofmann & Puzicha 1998; Si & Jin 2003) from start counts to parameters.
 
     At a fixed beta the recorded objective never falls. With `held_out`, the parameters returned are those
-    with the best held-out likelihood. Ctrl-C ends the run early, with a warning, and keeps what was learned.
+    with the best held-out likelihood. Ctrl-C ends the run early, with a warning, and what was learned is kept, unless
+    `keep` is false.
     """
     data, began = engine.place(problem), time.perf_counter()
     stats = Stats(
@@ -108,7 +110,7 @@ def run(
                 continue
             break
     except KeyboardInterrupt:
-        if not trace:
+        if not (trace and keep):
             raise
         interrupted = True
         warnings.warn(

@@ -129,12 +129,11 @@ def _log_density(joint: Array, groups: Groups, means: Array) -> float:
     total = 0.0
     for (start, stop), mean in zip(groups, means, strict=True):
         rows = joint[start:stop]
-        mass = rows.sum(1)[:, None]
-        seen = mass > 0
-        total += float((mean * _log(rows / (mass + ~seen) + ~seen * 1.0)).sum())
+        mass = rows.sum(1)
+        total += float(((mass > 0) * (_log(rows) @ mean - mean.sum() * _log(mass))).sum())
     return total
 
 
 def _log(x: Array) -> Array:
-    x = x + 1e-30 * (x <= 0)
+    x = x.clip(1e-30)
     return x.log() if hasattr(x, "log") else np.log(x)

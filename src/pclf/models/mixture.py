@@ -52,8 +52,8 @@ class _Mixture(_Predictor):
 
         engine: "auto", "cpu", "gpu" or "reference". dtype, n_threads: of the CPU engine.
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
-        Ctrl-C ends EM early, once it has begun: the clusters so far are kept, with a warning, `interrupted_` is True,
-        and there is no personal view, which would come last.
+        Ctrl-C ends EM early, once it has begun on all the ratings: the clusters so far are kept, with a warning,
+        `interrupted_` is True, and there is no personal view, which would come last.
         """
         known, streams = as_ratings(data), np.random.default_rng(random_state)
         self._check_settings(known)
@@ -71,8 +71,10 @@ class _Mixture(_Predictor):
             runs: list[Run] = []
             max_iter = self.max_iter
             if learning:
-                part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
-                first, max_iter = self._trial(machine, part, held_out, layout, trial_rng, watchers)
+                some = weights.some_users(ratings, split_rng)
+                part, held_out = weights.hold_out_of_each(some, split_rng)
+                first, max_iter = self._trial(machine, part, held_out, layout, trial_rng, watchers,
+                                              keep=some is ratings)
                 if first.interrupted:
                     runs = [first]
                 else:
@@ -152,22 +154,23 @@ class _Mixture(_Predictor):
         return max(1, min(RESTARTS, RESTARTED // max(1, ratings.n_ratings)))
 
     def _trial(self, machine: Engine, part: Ratings, held_out: Ratings, layout: Layout, rng: np.random.Generator,
-               watchers: list[Callback]) -> tuple[Run, int]:
-        """EM on a part of the ratings, and how many iterations were best for the rest."""
+               watchers: list[Callback], keep: bool) -> tuple[Run, int]:
+        """EM on a part of the ratings, and how many iterations were best for the rest. keep: what Ctrl-C leaves."""
         judge = None
         if self.early_stopping and held_out.n_ratings:
             judge = self._judge(machine, part, layout, held_out)
-        found = self._run(machine, part, layout, rng, watchers, held_out=judge)
+        found = self._run(machine, part, layout, rng, watchers, held_out=judge, keep=keep)
         best = max(found.trace, key=lambda step: step.held_out or 0.0).iteration if judge else self.max_iter
         return found, best
 
     def _run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator,
-             watchers: list[Callback], *, max_iter: int | None = None, held_out: HeldOut | None = None) -> Run:
+             watchers: list[Callback], *, max_iter: int | None = None, held_out: HeldOut | None = None,
+             keep: bool = True) -> Run:
         problem = Problem.of(ratings, layout)
         schedule = Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
         priors = Priors(self.user_prior, self.item_prior, self.table_prior)
         return run(machine, problem, STARTS[self.start](problem, rng), schedule=schedule, priors=priors,
-                   held_out=held_out, callbacks=watchers)
+                   held_out=held_out, callbacks=watchers, keep=keep)
 
     def _judge(self, machine: Engine, part: Ratings, layout: Layout, held_out: Ratings) -> HeldOut:
         """The mean log-likelihood of held-out ratings under the mixture."""

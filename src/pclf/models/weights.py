@@ -43,13 +43,13 @@ class Transfer:
 
 
 def some_users(data: Ratings, rng: np.random.Generator) -> Ratings:
-    """As many as have about TRIAL ratings; a person is in all domains or in none."""
+    """As many as have about TRIAL ratings, with their items; a person is in all domains or in none."""
     share = TRIAL / max(1, data.n_ratings)
     if share >= 1:
         return data
     drawn = rng.random(data.n_users) < share
-    return data.select({name: drawn[rows][d.user] for (name, d), rows in zip(data.domains.items(), data.user_rows,
-                                                                           strict=True)})
+    return data.select({name: drawn[rows][d.user] for (name, d), rows in
+                        zip(data.domains.items(), data.user_rows, strict=True)}).compact()
 
 
 def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 0.2) -> tuple[Ratings, Ratings]:
