@@ -277,7 +277,7 @@ def test_a_step_of_the_personal_view_is_that_of_the_cpu(engine, monkeypatch, n_l
     prior, base, trust = np.linalg.inv(root @ root.T + np.eye(size)), rng.normal(0, 1, n_levels), rng.random(n_rows)
     found = []
     for machine in (Cores(), gpu_ordinal.Card(engine)):
-        lists = machine.lists(*ratings_by_row(n_levels=n_levels), n_rows, n_others, n_levels, 0)
+        lists, _ = machine.lists(*ratings_by_row(n_levels=n_levels), n_rows, n_others, n_levels, 0)
         changed = [machine.put(x.copy()) for x in (rows, squares(rows[:, shape:]), trust)]
         sums = machine.step(lists, *changed, machine.put(others), machine.put(doubts), prior, machine.put(mean),
                             freedom, base, tilt)
@@ -291,8 +291,7 @@ def test_a_step_of_the_personal_view_is_that_of_the_cpu(engine, monkeypatch, n_l
 def test_choices_are_learned_on_the_gpu_as_on_the_cpu(engine, least):
     found = []
     for machine in (Cores(), gpu_ordinal.Card(engine)):
-        row, other, level = ratings_by_row(30, 25, 300)
-        sides = (machine.lists(row, other, level, 30, 25, 5, least), machine.lists(other, row, level, 25, 30, 5, least))
+        sides = machine.lists(*ratings_by_row(30, 25, 300), 30, 25, 5, least)
         chosen, choosers = learn_choices(*sides, np.random.default_rng(0), machine)
         found.append([sides[0].rated, sides[0].n_chosen, chosen.variance, choosers.variance,
                       chosen.of_all(sides[0], machine), choosers.of_all(sides[1], machine)])

@@ -122,8 +122,7 @@ def test_tilts_are_orthogonal_and_the_first_goes_by_ones(n_levels):
 
 
 def both_sides(user, item, shape):
-    user, item, level = user.astype(np.int32), item.astype(np.int32), np.zeros(len(user), np.uint8)
-    return (Cores().lists(user, item, level, *shape, 1, 0), Cores().lists(item, user, level, *shape[::-1], 1, 0))
+    return Cores().lists(user.astype(np.int32), item.astype(np.int32), np.zeros(len(user), np.uint8), *shape, 1, 0)
 
 
 def test_choices_tell_groups_apart_and_distrust_a_few():

@@ -173,15 +173,17 @@ class Card:
     def orthonormal(self, x: Tensor) -> Tensor:
         return torch.linalg.qr(x)[0]
 
-    def lists(self, row: IntArray, other: IntArray, level: NDArray[np.uint8], n_rows: int, n_others: int,
-              n_levels: int, least: int) -> Lists:
-        """least: the level from which a rating is a choice."""
-        with self.engine.here():
-            rows, levels = self.put(row), self.put(level)
-            counts = [torch.bincount(some, minlength=n_rows) for some in (rows, rows[levels >= least])]
-            codes = self.put(other) * n_levels + levels
-            side = lists_of(rows, codes, n_rows, n_others * n_levels, n_others * n_levels)
+    def lists(self, user: IntArray, item: IntArray, level: NDArray[np.uint8], n_users: int, n_items: int,
+              n_levels: int, least: int) -> tuple[Lists, Lists]:
+        """Ratings by user and by item. least: the level from which a rating is a choice."""
+        def of(row: Tensor, other: Tensor, n_rows: int, n_others: int) -> Lists:
+            counts = [torch.bincount(some, minlength=n_rows) for some in (row, row[levels >= least])]
+            side = lists_of(row, other * n_levels + levels, n_rows, n_others * n_levels, n_others * n_levels)
             return Lists(side, n_levels, least, *map(self.get, (counts[0] > 0, counts[1])))
+
+        with self.engine.here():
+            users, items, levels = self.put(user), self.put(item), self.put(level)
+            return of(users, items, n_users, n_items), of(items, users, n_items, n_users)
 
     def step(self, lists: Lists, rows: Tensor, square: Tensor, trust: Tensor, other_rows: Tensor, other_square: Tensor,
              prior: NDArray[Any], mean: Tensor, freedom: float, base: NDArray[Any],

@@ -69,15 +69,18 @@ class Cores:
     def orthonormal(self, x: Floats) -> Floats:
         return np.linalg.qr(x)[0]
 
-    def lists(self, row: IntArray, other: IntArray, level: NDArray[np.uint8], n_rows: int, n_others: int,
-              n_levels: int, least: int) -> Lists:
-        """least: the level from which a rating is a choice."""
-        starts, order = by_row(row, n_rows)
-        other, level = other[order], level[order]
-        kept = level >= least
-        ends = np.concatenate([[0], np.cumsum(kept)])[starts]
-        ones = np.ones(int(ends[-1]), np.float32)
-        return Lists(starts, other, level, csr_array((ones, other[kept], ends), shape=(n_rows, n_others)))
+    def lists(self, user: IntArray, item: IntArray, level: NDArray[np.uint8], n_users: int, n_items: int,
+              n_levels: int, least: int) -> tuple[Lists, Lists]:
+        """Ratings by user and by item. least: the level from which a rating is a choice."""
+        def of(row: IntArray, other: IntArray, n_rows: int, n_others: int) -> Lists:
+            starts, order = by_row(row, n_rows)
+            others, levels = other[order], level[order]
+            kept = levels >= least
+            ends = np.concatenate([[0], np.cumsum(kept)])[starts]
+            ones = np.ones(int(ends[-1]), np.float32)
+            return Lists(starts, others, levels, csr_array((ones, others[kept], ends), shape=(n_rows, n_others)))
+
+        return of(user, item, n_users, n_items), of(item, user, n_items, n_users)
 
     def step(self, lists: Lists, rows: Floats, square: Floats, trust: Floats, other_rows: Floats, other_square: Floats,
              prior: Floats, mean: Floats, freedom: float, base: Floats, tilt: Floats) -> list[Floats]:

@@ -121,8 +121,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     tilt, least, n_users, n_items = tilts(n_levels), int(domain.events), domain.n_users, domain.n_items
     shape, size = len(tilt), len(tilt) + n_factors
     machine.check_room(len(levels), n_users + n_items, n_levels, size)
-    by_user = machine.lists(domain.user, domain.item, levels, n_users, n_items, n_levels, least)
-    by_item = machine.lists(domain.item, domain.user, levels, n_items, n_users, n_levels, least)
+    by_user, by_item = machine.lists(domain.user, domain.item, levels, n_users, n_items, n_levels, least)
     chosen, choosers = learn_choices(by_user, by_item, rng, machine)
     n_chosen = by_item.n_chosen
     log_count = np.log(n_chosen[n_chosen > 0]) if n_chosen.any() else np.zeros(1)
