@@ -14,7 +14,7 @@ from pclf.em.mstep import Priors
 from pclf.em.state import Problem
 from pclf.engines import cpu, ordinal
 from pclf.errors import NotFittedError, UnknownNameError
-from pclf.models import weights
+from pclf.models import personal, weights
 from pclf.models.mixture import Member
 
 MIXTURES = ["PCLF", "RMGM", "FMM"]
@@ -472,6 +472,25 @@ def test_ctrl_c_in_a_fit_returns_the_model_so_far_with_a_warning(data):
             model.fit(data, callbacks=[interrupt])
         assert model.interrupted_
         assert np.isfinite(model.predict("books", "b1", "books 2")).all()
+
+
+def test_ctrl_c_in_the_personal_view_keeps_the_clusters(data, monkeypatch):
+    whole = pclf.PCLF(**SMALL["PCLF"]).fit(data)
+    real, calls = personal.fit, []
+
+    def fit(*args, **options):
+        calls.append(args)
+        if len(calls) == 4:                                  # after two in the trial and one in the fit
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    monkeypatch.setattr(personal, "fit", fit)
+    with pytest.warns(UserWarning, match="interrupted while the personal view was learned; the model has none"):
+        model = pclf.PCLF(**SMALL["PCLF"]).fit(data)
+    assert model.interrupted_
+    assert not model.personal_
+    assert [m.users.tolist() for m in model.members_] == [m.users.tolist() for m in whole.members_]
+    assert np.isfinite(model.predict("books", "b1", "books 2")).all()
 
 
 def test_ctrl_c_in_a_trial_with_some_of_the_people_leaves_the_model_as_it_was(data, monkeypatch):

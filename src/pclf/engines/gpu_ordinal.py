@@ -205,9 +205,9 @@ class Card:
 
 
 def _newton(sums: Tensor, doubt: Tensor, rows: Tensor, square: Tensor, trust: Tensor, mean: Tensor,
-            precisions: list[Tensor], freedom: float, tilt: Tensor, width: int) -> list[Tensor]:
-    """Steps of some rows, in place: ordinal._assemble and what follows it."""
-    shape_precision, precision = precisions
+            prior: list[Tensor], freedom: float, tilt: Tensor, width: int) -> list[Tensor]:
+    """Steps of some rows, in place: ordinal._assemble and what follows it. prior: its precisions."""
+    shape_precision, precision = prior
     (n, n_levels), size = tilt.shape, rows.shape[1]
     padded = _padded(n_levels)
     sums, doubt, lower = sums.double(), doubt.double(), torch.tril_indices(size - n, size - n, device=rows.device)

@@ -1,7 +1,7 @@
 """Fitting a mixture over co-clusters, which FMM, RMGM and PCLF have in common. A model is a layout of views."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -52,8 +52,8 @@ class _Mixture(_Predictor):
 
         engine: "auto", "cpu", "gpu" or "reference". dtype, n_threads: of the CPU engine.
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
-        Ctrl-C ends EM early, once it has begun on all the ratings: the clusters so far are kept, with a warning,
-        `interrupted_` is True, and there is no personal view, which would come last.
+        Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning,
+        `interrupted_` is True, and there is no personal view, which comes last.
         """
         known, streams = as_ratings(data), np.random.default_rng(random_state)
         self._check_settings(known)
@@ -65,7 +65,8 @@ class _Mixture(_Predictor):
         personal_domains = self._personal_domains(ratings, own_machine.most)
         seeds = streams.spawn(restarts)
 
-        with progress(f"fit {type(self).__name__}", (restarts + learning) * self.max_iter, shown=verbose) as advance:
+        steps = (restarts + learning) * self.max_iter + (1 + learning) * len(personal_domains) * personal.SWEEPS
+        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             chosen: dict[str, tuple[float, float, float]] = {}
             runs: list[Run] = []
@@ -78,17 +79,23 @@ class _Mixture(_Predictor):
                 if first.interrupted:
                     runs = [first]
                 else:
-                    views = self._fit_personal(part, personal_domains, personal_rng, own_machine)
+                    views = self._fit_personal(part, personal_domains, personal_rng, own_machine, advance)
                     trial = self._fresh(part, layout, [first], views)
                     chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
             for rng in seeds:
                 if not (runs and runs[-1].interrupted):
                     runs.append(self._run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
-        interrupted = runs[-1].interrupted
+            views, interrupted = {}, runs[-1].interrupted
+            try:
+                if not interrupted:
+                    views = self._fit_personal(ratings, personal_domains, personal_rng, own_machine, advance)
+            except KeyboardInterrupt:
+                interrupted = True
+                warnings.warn("interrupted while the personal view was learned; the model has none.", UserWarning,
+                              stacklevel=2)
         runs = [r for r in runs if not r.interrupted] or runs
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
-        views = {} if interrupted else self._fit_personal(ratings, personal_domains, personal_rng, own_machine)
         fitted = self._fresh(ratings, layout, runs, views)
         fitted._keep(known)
         fitted.interrupted_ = interrupted
@@ -184,7 +191,7 @@ class _Mixture(_Predictor):
         return judge
 
     def _fit_personal(self, ratings: Ratings, domains: list[str], rng: np.random.Generator,
-                      machine: Any) -> dict[str, Personal]:
+                      machine: Any, advance: Callable[..., None]) -> dict[str, Personal]:
         """Personal views of some domains, the largest first: where people are the same, it informs the smaller ones.
 
         Not the other way round as well: their own ratings would come back to them as news.
@@ -199,7 +206,8 @@ class _Mixture(_Predictor):
                 elsewhere = personal.rows_elsewhere(ratings, name, wanted, out, self.personal_factors)
                 kin = next(iter(out.values()), None)
             out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels, self.personal_factors,
-                                     np.random.default_rng(seed), machine, elsewhere=elsewhere, kin=kin)
+                                     np.random.default_rng(seed), machine, elsewhere=elsewhere, kin=kin,
+                                     after_sweep=lambda name=name: advance(1, f"personal view of {name}"))
         return {name: out[name] for name in wanted}
 
     def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:

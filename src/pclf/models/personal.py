@@ -19,7 +19,7 @@ after Koren & Sill, "OrdRec", RecSys 2011; variational inference of factors afte
 around a regression after Agarwal & Chen, "Regression-based Latent Factor Models", KDD 2009.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -112,7 +112,8 @@ class Personal:
 
 
 def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int, rng: np.random.Generator,
-        machine: Machine, *, elsewhere: Floats | None = None, kin: Personal | None = None) -> Personal:
+        machine: Machine, *, elsewhere: Floats | None = None, kin: Personal | None = None,
+        after_sweep: Callable[[], None] = lambda: None) -> Personal:
     """Learn the personal view of a domain.
 
     elsewhere: rows of the users in other domains, 0 where they have none. kin: the view of another domain with the same
@@ -150,6 +151,7 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
             items.learn(*item_covs)
         base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
         base -= base.mean()
+        after_sweep()
     return Personal(users.result(), items.result(), base, machine.get(items.square), users.prior, items.prior,
                     users.weights, items.weights, count, chosen, choosers, by_user.rated, np.array(least))
 
