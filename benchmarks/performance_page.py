@@ -297,6 +297,10 @@ def about_gpu(gpu: dict[tuple[Any, ...], Row]) -> str:
     lists, personal, pooled = (
         next(row for (name, *_), row in gpu.items() if name == wanted)
         for wanted in ("top-10 of all items", "top-10 with a personal view", "top-10 with a personal view, pooled"))
+    check, views = (next(row for (name, *_), row in gpu.items() if name == wanted)
+                    for wanted in ("check of the personal view", "personal view"))
+    by_cpu, by_gpu, large = sorted((row for (name, *_), row in gpu.items() if name.startswith("default fit")),
+                                   key=lambda row: (row["ratings"], row["name"]))
     lines = ["| C | items | ratings x views a second, G | milliseconds |", "|---|---|---|---|"]
     lines += [f"| {c} | {items:,} | {row['updates_per_s'] / 1e9:.1f} | {row['seconds'] * 1e3:.2f} |"
               for (c, items), row in sorted(steps.items(), key=lambda pair: (pair[0][1], pair[0][0]))]
@@ -314,7 +318,13 @@ index; {place["peak_bytes"] / 2**30:.0f} GiB of the card at the peak.
 
 Top-10 lists among {lists["items"]:,} items: {lists["users_per_s"]:,.0f} users a second by the mixture alone,
 {personal["users_per_s"]:,.0f} by the personal view, where each pair has a distribution of its own, and {pooled["users_per_s"]:,.0f} by
-both. The personal view itself is fitted on the CPU.
+both.
+
+The model as it comes, which tries its weights on a sample first and has a personal view, from `Ratings` to a fitted model,
+after a small fit that compiles: {by_gpu["ratings"] / 1e6:.1f} million ratings in {by_gpu["seconds"]:.1f} s, and in {by_cpu["seconds"]:.0f} s on the {by_cpu["threads"]} cores
+beside the card ({by_cpu["seconds"] / by_gpu["seconds"]:.0f} times as long); {large["ratings"] / 1e6:.0f} million in {large["seconds"]:.1f} s. The personal views of
+{views["ratings"] / 1e9:.0f} billion ratings take {views["seconds"]:.0f} s, {views["sweeps"]} sweeps and everything around them, {views["peak_bytes"] / 2**30:.0f} GiB of the card. What a
+personal view expects of a rating differs from the CPU's by at most {check["worst_distance"]:.0e}.
 
 The bound there: a rating is read twice, in the order of users and in the order of items, 68 bytes each time at C up to
 16 (a row and its index). At C = 16 that takes {phase["by_user"] * 1e3:.1f} and {phase["by_item"] * 1e3:.1f} ms of
