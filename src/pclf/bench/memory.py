@@ -29,7 +29,7 @@ def _read(item, first, last, b, out, lanes):
     ones = np.ones((1, 4), b.dtype)
     total, w = zeros(b, lanes), load(ones, 0, (0, 0, 0, 0))
     for j in range(first, last, 4):
-        prefetch(b, item, j + AHEAD, lanes)
+        prefetch(b, item, j + AHEAD, 0, lanes)
         total = blend(gather(b, item, j, 0, lanes), w, total)
     store(out, 0, total)
 
@@ -40,8 +40,8 @@ def _update(item, first, last, b, t, out, lanes):
     ones = np.ones((1, 4), b.dtype)
     total, w, own = zeros(b, lanes), load(ones, 0, (0, 0, 0, 0)), load(b, 0, lanes)
     for j in range(first, last, 4):
-        prefetch(b, item, j + AHEAD, lanes)
-        prefetch(t, item, j + AHEAD, lanes)
+        prefetch(b, item, j + AHEAD, 0, lanes)
+        prefetch(t, item, j + AHEAD, 0, lanes)
         total = blend(gather(b, item, j, 0, lanes), w, total)
         scatter_add(t, item, j, own, w)
     store(out, 0, total)

@@ -147,8 +147,8 @@ def expect(
                 stop = tiles[start + i + 1]
                 for some in range(tiles[start + i], stop, together):
                     for j in range(4 * some, 4 * min(some + together, stop), 4):
-                        prefetch(b, item, j + AHEAD, lanes)
-                        prefetch(t, item, j + AHEAD, lanes)
+                        prefetch(b, item, j + AHEAD, 0, lanes)
+                        prefetch(t, item, j + AHEAD, 0, lanes)
                         tile = gather(b, item, j, 0, lanes)
                         w, d = weigh(dots(own, tile))
                         total = blend(tile, w, total)

@@ -13,7 +13,7 @@ from pclf.em.state import IntArray
 from pclf.engines.cpu import Floats, by_row, check_room, width
 from pclf.engines.kernels import SIXTEEN, compiled
 from pclf.engines.pooling import exp32
-from pclf.engines.simd import blend, dots, gather, load, minus, store
+from pclf.engines.simd import blend, dots, gather, load, minus, prefetch, store
 
 Array = Any
 FOUR = (0,) * 4      # lanes of weights
@@ -191,6 +191,11 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
             index[n:4 * n_tiles] = index[0]                       # ratings that do not exist, of somebody who does
             for j in range(4 * n_tiles):
                 pieces[j] = n_pieces * np.int64(index[j])
+            for t in range(n_tiles):
+                for i in range(n_pieces):
+                    prefetch(squares, pieces, 4 * t, i, SIXTEEN)
+            for j in range(first + n, min(first + n + BATCH, len(other) - 3), 4):
+                prefetch(factors, other, j, 0, lanes)
             for t in range(n_tiles):
                 store(met, t, dots(load(f, 0, lanes), gather(factors, index, 4 * t, 0, lanes)))
             _levels(mine, step_up, level[first:first + n], met, p, w, v, g, top, whole, mean_step)

@@ -173,12 +173,12 @@ def scatter_add(e: Writer, array: Memory, index: Memory, j: Any, x: Any, w: Any)
 
 
 @emitted(_none)
-def prefetch(e: Writer, array: Memory, index: Memory, j: Any, lanes: int) -> None:
-    """Ask for the rows index[j], ..., index[j + 3] ahead of their use."""
+def prefetch(e: Writer, array: Memory, index: Memory, j: Any, offset: Any, lanes: int) -> None:
+    """Ask for the rows that `gather` reads, ahead of it."""
     byte = ir.IntType(8).as_pointer()
     fetch = e.b.module.declare_intrinsic(
         "llvm.prefetch", (byte,), ir.FunctionType(ir.VoidType(), [byte, INDEX, INDEX, INDEX]))
-    for row in e.four(index, j):
+    for row in e.four(index, j, offset):
         for line in range(0, lanes, 512 // array.dtype.bitwidth):
             address = e.b.gep(e.address(array, row, lanes), [WHOLE(line)])
             e.b.call(fetch, [e.b.bitcast(address, byte), INDEX(0), INDEX(3), INDEX(1)])
