@@ -314,7 +314,7 @@ def test_a_single_cluster_of_each_kind_has_a_page():
     model = small(n_user_clusters=1, n_common_clusters=1, n_specific_clusters=1, max_iter=3)
     model.fit(make_ratings(), engine="reference")
     html = report.render(model)
-    assert "All pairs of user clusters and common clusters have the same mean rating" in html
+    assert "All pairs of user clusters and common clusters have the same mean" in html
     assert "All user clusters rank the common clusters alike" in html
 
 
@@ -510,3 +510,14 @@ def test_the_browser_test_would_notice_an_error_and_an_overflow(html, tmp_path):
     seen, console = open_in_browser(html, tmp_path, 390, extra=wide)
     assert seen["content"] > 390
     assert len(console) == 1
+
+
+def test_a_report_of_events_speaks_of_events():
+    rng = np.random.default_rng(0)
+    log = Ratings.from_events({"plays": (rng.integers(0, 30, 200), rng.integers(0, 20, 200))})
+    html = report.render(small(n_restarts=1).fit(log, engine="reference"))
+    assert not re.findall(r".{20}\bratings?\b.{20}", re.sub(r"<style.*?</style>", "", html, flags=re.DOTALL))
+    assert f"{log.n_ratings} events by 30 users" in html
+    assert "there is no event" in html
+    model = small(n_restarts=1).fit(make_ratings(), engine="reference")
+    assert (facts.decimals(model, next(iter(model.data_.domains))), facts.word(model.data_)) == (1, "rating")

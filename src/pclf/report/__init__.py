@@ -108,7 +108,8 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
         **figures, model=model, kind=type(model).__name__, version=pclf.__version__, data=model.data_,
         domains=list(model.data_.domains.values()), colours=plots.DOMAIN_COLOURS,
         verdicts=[str(v) for v in getattr(audit, "verdicts", None) or []],
-        pooled=_what_was_pooled(model.data_), views=views, clusters=_how_many_clusters(views),
+        pooled=_what_was_pooled(model.data_), views=views, word=facts.word(model.data_),
+        clusters=_how_many_clusters(views, facts.word(model.data_)),
         patterns=_what_matters(model, 0, views[0].domains[0])[0], users=_user_tables(model, views),
         carried=plots._who_carries(model), checked=checked, checks=checks, held_out=test is not None,
         settings=model.get_params(),
@@ -202,8 +203,9 @@ def _matrix_figure(model: "_Mixture", view: int, domain: str, alike: list[str]) 
     cells = ax.collections[0].get_array()
     on_scale = f", on the scale of {listed(alike)}" if alike else ""
     caption = f"{_what_matters(model, view, domain)[1]}{on_scale}."
-    detail = (f"{cells.shape[0]} user clusters by {cells.shape[1]} item clusters, mean ratings from "
-              f"{cells.min():.1f} to {cells.max():.1f}.")
+    decimals = facts.decimals(model, domain)
+    detail = (f"{cells.shape[0]} user clusters by {cells.shape[1]} item clusters, mean {facts.word(model.data_)}s from "
+              f"{cells.min():.{decimals}f} to {cells.max():.{decimals}f}.")
     return _figure(ax, "Heat map", caption, detail)
 
 
@@ -235,8 +237,9 @@ def _opinions(model: "_Mixture", view: int, names: list[str]) -> list[str]:
     above = facts.above_own_mean(matrix, facts.pooled(model, facts.item_shares(model, view)))
     if len(rows) < 2:
         return [""] * matrix.shape[1]
-    return [f"Against its own mean, user cluster {rows[b]} rates it {plots._signed(above[b, c])}, "
-            f"user cluster {rows[w]} {plots._signed(above[w, c])}."
+    decimals = facts.decimals(model, names[0])
+    return [f"Against its own mean, user cluster {rows[b]} rates it {plots._signed(above[b, c], decimals)}, "
+            f"user cluster {rows[w]} {plots._signed(above[w, c], decimals)}."
             for c, (b, w) in enumerate(zip(above.argmax(axis=0), above.argmin(axis=0), strict=True))]
 
 
@@ -269,7 +272,7 @@ def _user_table(model: "_Mixture", names: list[str], view: int, views: list[View
 def _user_figure(model: "_Mixture") -> Figure | None:
     if model.layout_.separate_users and len(model.data_.domains) > 1:
         return None   # clusters of the same number are not the same clusters
-    caption = "A point for each domain: the part of its ratings that the cluster's users gave."
+    caption = f"A point for each domain: the part of its {facts.word(model.data_)}s that is by the cluster's users."
     return _figure(plots.cluster_shares(model), "Dot chart", caption)
 
 
@@ -294,7 +297,7 @@ def _what_transfers(model: "_Mixture") -> str:
     others = [name for name, t in model.transfer_.items() if not t.weight]
     found = []
     if helped:
-        found.append(f"raise the log score of held-out ratings by {listed(helped)}")
+        found.append(f"raise the log score of held-out {facts.word(model.data_)}s by {listed(helped)}")
     if others:
         found.append(f"do not help {listed(others)}")
     return f" The common clusters {' and '.join(found)}."
@@ -320,14 +323,16 @@ def _checks(model: "_Mixture", test: Ratings | None) -> tuple[str, list[Figure]]
     known = [name for name in model.data_.domains if test is None or name in test.domains]
     checks = [c for c in (facts.check(model, name, test) for name in known) if len(c.truth)]
     if not checks:
-        return "There are no test ratings of these users and items", []
+        return f"There are no test {facts.word(model.data_)}s of these users and items", []
     figures = []
     for checked in checks:
         ax = plots._predicted(model, checked)
         dots = [line.get_xydata()[0] for line in ax.lines if line.get_marker() == "o"]
-        detail = "; ".join(f"true {x:g}, middle prediction {y:.1f}" for x, y in dots)
-        figures.append(_figure(ax, "Range chart", _on_which(checked), f"{detail}."))
-    caption = ("How often it came true that “the rating is at most t”, by the probability that the model "
+        decimals = facts.decimals(model, checked.domain)
+        detail = "; ".join(f"true {x:g}, middle prediction {y:.{decimals}f}" for x, y in dots)
+        figures.append(_figure(ax, "Range chart", _on_which(checked, facts.word(model.data_)), f"{detail}."))
+    claim = "there is no event" if facts.word(model.data_) == "event" else "the rating is at most t"
+    caption = (f"How often it came true that “{claim}”, by the probability that the model "
                "gave this. On the dashed line, claims are right as often as they say.")
     figures.append(_figure(plots._calibration(model, checks), "Line chart", caption))
     errors = sorted((c.error, c.domain) for c in checks)
@@ -338,12 +343,13 @@ def _checks(model: "_Mixture", test: Ratings | None) -> tuple[str, list[Figure]]
     return f"On average, predictions are off by {between}{where}", figures
 
 
-def _on_which(checked: facts.Checked) -> str:
+def _on_which(checked: facts.Checked, word: str) -> str:
     n, sample = checked.n_ratings, ""
     if n > len(checked.truth):
         sample = f"a sample of {len(checked.truth):,} of "
-    ground = (f"On {sample}{n:,} test ratings that are no part of the fit." if checked.held_out else
-              f"On {sample}the {n:,} ratings of the fit itself: errors on new ratings will be larger.")
+    things = "events and absences" if word == "event" else "ratings"
+    ground = (f"On {sample}{n:,} test {things} that are no part of the fit." if checked.held_out else
+              f"On {sample}the {n:,} {things} of the fit itself: errors on new ones will be larger.")
     return f"{ground} Dot: median prediction; thick and thin bar: the middle 50 and 80\u00a0%."
 
 
@@ -352,8 +358,8 @@ def _what_was_pooled(data: Ratings) -> str:
     sparsest = min(densities, key=densities.__getitem__)
     filled = f"{100 * densities[sparsest]:.2g}\u00a0% of its cells filled"
     if len(densities) == 1:
-        return f"{data.n_ratings:,} ratings of {sparsest}, {filled}"
-    return f"{data.n_ratings:,} ratings of {len(densities)} domains; the sparsest is {sparsest}, {filled}"
+        return f"{data.n_ratings:,} {facts.word(data)}s of {sparsest}, {filled}"
+    return f"{data.n_ratings:,} {facts.word(data)}s of {len(densities)} domains; the sparsest is {sparsest}, {filled}"
 
 
 def _what_matters(model: "_Mixture", view: int, domain: str) -> tuple[str, str]:
@@ -362,21 +368,21 @@ def _what_matters(model: "_Mixture", view: int, domain: str) -> tuple[str, str]:
     users, items = plots._user_share_of(model, names), facts.pooled(model, facts.item_shares(model, view))
     parts = facts.effects(model.rating_matrix(view, domain), users, items)
     if not any(parts):
-        alike = f"All pairs of user clusters and {label} clusters have the same mean rating"
+        alike = f"All pairs of user clusters and {label} clusters have the same mean"
         return alike, alike
     most = ("who rates", "what is rated", "the match of both")[int(np.argmax(parts))]
     who, what, match = map(plots._percent, parts)
     return (f"Between user clusters and {label} clusters, {most} matters most",
-            f"Of the differences between {label} ratings, {who} lie in who rates, {what} in what is rated, "
-            f"{match} in their match")
+            f"Of the differences between {label} {facts.word(model.data_)}s, {who} lie in who rates, {what} in what is "
+            f"rated, {match} in their match")
 
 
-def _how_many_clusters(views: list[ViewPage]) -> str:
+def _how_many_clusters(views: list[ViewPage], word: str) -> str:
     common = [v for v in views if v.common]
     if common and len(common[0].domains) > 1:
         n = len(common[0].cards)
         return (f"{n} {'clusters are' if n != 1 else 'cluster is'} common to all domains; the largest has "
-                f"{plots._percent(common[0].cards[0].share)} of the ratings")
+                f"{plots._percent(common[0].cards[0].share)} of the {word}s")
     n = sum(len(v.cards) for v in views)
     return f"{n} item cluster{'s' * (n != 1)}, each with its typical items"
 

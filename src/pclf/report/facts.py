@@ -51,6 +51,17 @@ class Checked:
         return metrics.ece(self.proba, self.levels)
 
 
+def word(data: Ratings) -> str:
+    """What the data are: "event", or "rating" where there are any."""
+    return "event" if all(d.events for d in data.domains.values()) else "rating"
+
+
+def decimals(model: "_Mixture", domain: str) -> int:
+    """How many a mean rating of a domain deserves."""
+    span = np.ptp(model.data_.domains[domain].scale.values)
+    return 0 if span > 20 else 1 if span >= 2 else 2
+
+
 def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checked:
     """Predict ratings whose truth is known: those of `test`, else those of the fit. At most `SAMPLE` of them.
 

@@ -62,7 +62,8 @@ def fit_trace(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
 
 def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = None,
                   ax: "Axes | None" = None) -> "Axes":
-    """Mean ratings of user clusters for the item clusters of a view, on a domain's scale, like beside like.
+    """Mean ratings of user clusters for the item clusters of a view, on a domain's scale, like beside like; of events,
+    their share in % among events and absences.
 
     view: its number, or its name ("common", or a domain). Clusters with hardly any ratings are left out.
     """
@@ -81,15 +82,16 @@ def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = N
     n, m = matrix.shape
     ax = _axes(ax, max(WIDTH, (60 + 20 * m) / 72), (52 + 17 * n) / 72)
     ax.grid(False)
-    decimals = 0 if np.ptp(model.data_.domains[domain].scale.values) > 20 else 1
-    _heat_map(ax, matrix, [[f"{x:.{decimals}f}" for x in row] for row in matrix], "viridis",
+    decimals = facts.decimals(model, domain)
+    text = [[f"{100 * x:.0f}" if model.data_[domain].events else f"{x:.{decimals}f}" for x in row] for row in matrix]
+    _heat_map(ax, matrix, text, "viridis",
               *np.percentile(matrix, [2, 98]))
     ax.set_xticks(np.arange(m) + 0.5, [f"{c}\n{_percent(items[c], '')}" for c in columns], fontsize="x-small")
     ax.set_yticks(np.arange(n) + 0.5, [f"{k} · {_percent(users[k])}" for k in rows], fontsize="x-small")
-    ax.set_xlabel(f"{_view_label(model, number)} cluster, with its % of the ratings")
+    ax.set_xlabel(f"{_view_label(model, number)} cluster, with its % of the {facts.word(model.data_)}s")
     ax.set_ylabel("user cluster")
     return _finished(ax, _where_tastes_differ(_view_label(model, number), matrix, rows, columns, users[rows],
-                                              items[columns]))
+                                              items[columns], decimals))
 
 
 def shares(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
@@ -141,13 +143,13 @@ def cluster_shares(model: "_Mixture", view: int | str | None = None, ax: "Axes |
     ax.set_ylim(len(order) - 0.5, -0.5)
     ax.set_xlim(left=0)
     ax.xaxis.set_major_formatter(lambda x, _: f"{100 * x:.3g}\u00a0%")
-    ax.set_xlabel("share of the domain's ratings")
+    ax.set_xlabel(f"share of the domain's {facts.word(model.data_)}s")
     ax.set_ylabel(f"{what} cluster")
     ax.grid(axis="x", alpha=GRID)
     if legend_rows:
         ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=3,
                   fontsize="small", handletextpad=0.2, columnspacing=1.2)
-    return _finished(ax, _how_even(by_domain, total, what), pad=6 + 18 * legend_rows)
+    return _finished(ax, _how_even(by_domain, total, what, facts.word(model.data_)), pad=6 + 18 * legend_rows)
 
 
 def predicted_against_true(model: "_Mixture", domain: str, test: Ratings | None = None,
@@ -171,7 +173,7 @@ def calibration(model: "_Mixture", test: Ratings | None = None, ax: "Axes | None
 def _predicted(model: "_Mixture", checked: facts.Checked, ax: "Axes | None" = None) -> "Axes":
     ax = _axes(ax, WIDTH, 3.3)
     if not len(checked.truth):
-        return _finished(ax, f"There are no ratings of {checked.domain} to predict")
+        return _finished(ax, f"There are no {facts.word(model.data_)}s of {checked.domain} to predict")
     scale, colour = model.data_.domains[checked.domain].scale.values, _colour(model, checked.domain)
     ax.axline((scale[0], scale[0]), slope=1, color=COMMON_COLOUR, lw=1, ls=(0, (4, 3)), zorder=0)
     for value in np.unique(checked.truth):
@@ -181,14 +183,17 @@ def _predicted(model: "_Mixture", checked: facts.Checked, ax: "Axes | None" = No
         ax.plot([value, value], [quarter, three_quarters], color=colour, lw=6, alpha=0.55,
                 solid_capstyle="butt")
         ax.plot(value, middle, "o", color=colour, ms=6)
-    margin = 0.06 * max(scale[-1] - scale[0], 1.0)
+    margin, word = 0.06 * max(scale[-1] - scale[0], 1.0), facts.word(model.data_)
+    truth, guess = "true rating", "predicted rating"
+    if word == "event":
+        truth, guess = "absence (0) or event (1)", "predicted probability of an event"
     ends = scale[0] - margin, scale[-1] + margin
-    ax.set(xlim=ends, ylim=ends, xlabel="true rating", ylabel="predicted rating")
+    ax.set(xlim=ends, ylim=ends, xlabel=truth, ylabel=guess)
     if len(scale) <= 11:
         ax.set_xticks(scale, [f"{value:g}" for value in scale])
         ax.set_yticks(scale, [f"{value:g}" for value in scale])
     ax.grid(axis="y", alpha=GRID)
-    ground = "" if checked.held_out else ", for the ratings it was fitted to"
+    ground = "" if checked.held_out else f", for the {word}s it was fitted to"
     error = f"{checked.error:.2f} on average"
     return _finished(ax, f"In {checked.domain}, predictions are off by {error}{ground}")
 
@@ -379,20 +384,20 @@ def _how_it_ended(model: "_Mixture") -> str:
 
 
 def _where_tastes_differ(label: str, matrix: Floats, rows: Any, columns: Any, users: Floats,
-                         items: Floats) -> str:
+                         items: Floats, decimals: int) -> str:
     """The item cluster on which user clusters disagree most, each measured from its own mean."""
     above = facts.above_own_mean(matrix, items)
     j = int((users @ np.square(above - users @ above / users.sum())).argmax())
     high, low = int(above[:, j].argmax()), int(above[:, j].argmin())
     if above[high, j] - above[low, j] < 0.05:
         return f"All user clusters rank the {label} clusters alike"
-    most, least = _signed(above[high, j]), _signed(above[low, j])
+    most, least = _signed(above[high, j], decimals), _signed(above[low, j], decimals)
     return (f"Tastes differ most on {label} cluster {columns[j]}: against its own mean, user cluster "
             f"{rows[high]} rates it {most}, user cluster {rows[low]} {least}")
 
 
-def _signed(x: float) -> str:
-    return f"{x:+.1f}".replace("-", "−") if abs(x) >= 0.05 else "0.0"
+def _signed(x: float, decimals: int = 1) -> str:
+    return f"{x:+.{decimals}f}".replace("-", "−") if abs(x) >= 0.5 * 0.1**decimals else f"{0:.{decimals}f}"
 
 
 def _who_wins(curves: Mapping[str, Sequence[tuple[float, float, float, float]]], where: str) -> str:
@@ -438,10 +443,10 @@ def _who_carries(model: "_Mixture") -> str:
             f"{_percent(carried[least])} for {least}")
 
 
-def _how_even(by_domain: dict[str, Floats], total: Floats, what: str) -> str:
+def _how_even(by_domain: dict[str, Floats], total: Floats, what: str, word: str) -> str:
     largest = int(total.argmax())
     if len(by_domain) == 1:
-        return f"The largest {what} cluster, {largest}, has {_percent(total[largest])} of the ratings"
+        return f"The largest {what} cluster, {largest}, has {_percent(total[largest])} of the {word}s"
     names, values = list(by_domain), np.stack(list(by_domain.values()))
     c = int(np.ptp(values, axis=0).argmax())
     high, low = int(values[:, c].argmax()), int(values[:, c].argmin())
@@ -451,7 +456,7 @@ def _how_even(by_domain: dict[str, Floats], total: Floats, what: str) -> str:
 
 def _how_calibrated(errors: Mapping[str, float]) -> str:
     if not errors:
-        return "There are no ratings to check probabilities with"
+        return "There is nothing to check probabilities with"
     worst = max(errors, key=errors.__getitem__)
     where = f" in {worst}, less elsewhere" if len(errors) > 1 else ""
     return f"Claimed probabilities are off by {100 * errors[worst]:.1f} points{where}"
