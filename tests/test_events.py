@@ -142,3 +142,58 @@ def test_a_report_checks_events_among_absences(log):
     checked = facts.check(pclf.FMM(2, 2, n_restarts=1).fit(log), "shop")
     assert set(checked.levels) == {0, 1}
     assert checked.miscalibration < 0.2                          # of events alone it would be about a half
+
+
+def test_events_beside_ratings_are_the_same_events():
+    """A log among domains of five levels: absences are no choices there either."""
+    rng = np.random.default_rng(0)
+    pairs = np.unique(rng.integers(0, 60 * 30, 500))
+    plays = pclf.Ratings.from_events({"songs": (pairs // 30, pairs % 30)})
+    films = pclf.Ratings.from_arrays({"films": (pairs // 30, pairs % 30, pairs % 5 + 1)})
+    alone, beside = (pclf.FMM(3, 3, n_restarts=1, max_iter=5, personal_weight=1.0).fit(data) for data in
+                     (plays, pclf.Ratings({**films.domains, **plays.domains})))
+    a, b = (model.personal_["songs"] for model in (alone, beside))
+    np.testing.assert_allclose(a.count, b.count)
+    users = [int(u) for u in plays["songs"].user[plays["songs"].item == 3]]
+    for model in (alone, beside):
+        known, new = (model.predict("songs", list(range(60)), item).mean()
+                      for item in (3, model.fold_in_item("songs", users)))
+        assert new == pytest.approx(known, abs=0.1)
+
+
+def test_popular_items_are_drawn_more_often_and_odds_do_not_show_it():
+    """Probabilities are those among items drawn equally often: of each item, its events over events and draws."""
+    rng = np.random.default_rng(0)
+    n_users, n_items = 1500, 12
+    chance = np.linspace(0.02, 0.9, n_items)
+    user, item = np.nonzero(rng.random((n_users, n_items)) < chance)
+    log = pclf.Ratings.from_events({"songs": (user, item)})
+    model = pclf.FMM(1, 1, n_restarts=1, max_iter=3, personal_weight=1.0, personal_factors=0).fit(log)
+    codes = log["songs"].items.encode(range(n_items))
+    found = model.predict_codes("songs", np.repeat(np.arange(200), n_items), np.tile(codes, 200)).reshape(200, -1)
+    order = found.mean(axis=0)
+    assert (np.diff(order) > 0).all()                              # as popular as they are
+    again = with_absences(log, rng)["songs"]
+    share = np.array([again.value[again.item == c].mean() for c in codes])
+    np.testing.assert_allclose(order, share, atol=0.12)
+
+
+def test_errors_of_events_are_refused_and_lists_are_the_default():
+    rng = np.random.default_rng(0)
+    log = pclf.Ratings.from_events({"songs": (rng.integers(0, 30, 300), rng.integers(0, 20, 300))})
+    split = pclf.hold_out(log, 0.2)
+    model = {"FMM": pclf.FMM(2, 2, n_restarts=1, max_iter=2)}
+    assert {s.metric for s in pclf.compare(model, [split]).scores} == {"ndcg@10", "recall@10"}
+    with pytest.raises(ValueError, match="mae measures predictions of ratings, and test events are all 1"):
+        pclf.compare(model, [split], metrics=["ndcg@10", "mae"])
+
+
+def test_what_was_done_in_training_is_no_absence_of_a_report(log):
+    split = pclf.hold_out(log, 0.3)
+    name = next(iter(log.domains))
+    model = pclf.FMM(2, 2, n_restarts=1, max_iter=2, personal_weight=0.0).fit(split.train)
+    checked = facts.check(model, name, split.test)
+    test, train = split.test[name], split.train[name]
+    drawn = with_absences(split.test.only(name), np.random.default_rng(0))[name]
+    pairs, done = (d.user.astype(int) * d.n_items + d.item for d in (drawn, train))
+    assert len(checked.truth) == len(test) + (~np.isin(pairs[drawn.value == 0], done)).sum() < len(drawn)

@@ -300,6 +300,27 @@ def test_choices_are_learned_on_the_gpu_as_on_the_cpu(engine, least):
         np.testing.assert_allclose(np.abs(a), np.abs(b), atol=2e-3)      # the sign of a place is chance
 
 
+def test_groups_of_people_without_a_common_item_have_a_personal_view(engine):
+    """Nothing varies within a group: the sums of the card are not exact enough to see that."""
+    row, other, level = ratings_by_row(20, 20, 300)
+    other = ((other // 2) * 2 + row % 2).astype(np.int32)                  # even people, even items
+    machine = gpu_ordinal.Card(engine)
+    chosen, choosers = learn_choices(*machine.lists(row, other, level, 20, 20, 5, 0), np.random.default_rng(0), machine)
+    for choice in (chosen, choosers):
+        assert np.isfinite(choice.places).all()
+        assert choice.variance.max() < 1e7
+
+
+def test_more_rows_with_levels_than_can_be_numbered_are_refused(engine):
+    with pytest.raises(EngineError, match=r"takes up to 21,262,214 users or items at 101 levels; got 30,000,000"):
+        gpu_ordinal.Card(engine).check_room(10, 30_000_000, 101, 16)
+
+
+def test_many_levels_are_left_to_the_cpu(engine):
+    assert isinstance(pclf.engines.for_personal(engine, 17), Cores)
+    assert isinstance(pclf.engines.for_personal(engine, 16), gpu_ordinal.Card)
+
+
 def test_a_personal_view_larger_than_the_card_is_refused_with_both_sizes(engine, monkeypatch):
     monkeypatch.setattr(gpu.GpuEngine, "_free", lambda self: 2.0**13)
     with pytest.raises(EngineError, match=r"the personal view of 800 ratings needs 1\.\d\d GiB.* has 0\.00 GiB free"):

@@ -13,7 +13,7 @@ from pclf.em.loop import Schedule, random_posteriors, run
 from pclf.em.mstep import Priors
 from pclf.em.state import Problem
 from pclf.engines import cpu, ordinal
-from pclf.errors import NotFittedError, UnknownNameError
+from pclf.errors import EngineError, NotFittedError, UnknownNameError
 from pclf.models import personal, weights
 from pclf.models.mixture import Member
 
@@ -466,12 +466,11 @@ def test_ctrl_c_in_a_fit_returns_the_model_so_far_with_a_warning(data):
         if step.iteration == 6:
             raise KeyboardInterrupt
 
-    for settings in ({}, {"common_weight": 0.35, "personal_weight": 0.0}):
-        model = pclf.PCLF(**SMALL["PCLF"], **settings)
-        with pytest.warns(UserWarning, match="interrupted after 6 of 35 iterations; the model so far is kept"):
-            model.fit(data, callbacks=[interrupt])
-        assert model.interrupted_
-        assert np.isfinite(model.predict("books", "b1", "books 2")).all()
+    model = pclf.PCLF(**SMALL["PCLF"], common_weight=0.35, personal_weight=1.0)
+    with pytest.warns(UserWarning, match="interrupted after 6 of 35 iterations; the model so far is kept"):
+        model.fit(data, callbacks=[interrupt])
+    assert model.interrupted_
+    assert np.isfinite(model.predict("books", "b1", "books 2")).all()
 
 
 def test_ctrl_c_in_the_personal_view_keeps_the_clusters(data, monkeypatch):
@@ -485,7 +484,7 @@ def test_ctrl_c_in_the_personal_view_keeps_the_clusters(data, monkeypatch):
         return real(*args, **options)
 
     monkeypatch.setattr(personal, "fit", fit)
-    with pytest.warns(UserWarning, match="interrupted while the personal view was learned; the model has none"):
+    with pytest.warns(UserWarning, match="interrupted before the end; the model has the clusters so far, and no"):
         model = pclf.PCLF(**SMALL["PCLF"]).fit(data)
     assert model.interrupted_
     assert not model.personal_
@@ -493,15 +492,92 @@ def test_ctrl_c_in_the_personal_view_keeps_the_clusters(data, monkeypatch):
     assert np.isfinite(model.predict("books", "b1", "books 2")).all()
 
 
-def test_ctrl_c_in_a_trial_with_some_of_the_people_leaves_the_model_as_it_was(data, monkeypatch):
+def test_ctrl_c_in_a_trial_leaves_the_model_as_it_was(data):
     def interrupt(step):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(weights, "TRIAL", 800)
     model = pclf.PCLF(**SMALL["PCLF"])
     with pytest.raises(KeyboardInterrupt):
         model.fit(data, callbacks=[interrupt])
     assert not hasattr(model, "data_")
+
+
+def test_ctrl_c_between_restarts_keeps_the_finished_ones(data, monkeypatch):
+    real, calls = cpu.CpuEngine.place, []
+
+    def place(self, problem):
+        calls.append(problem)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real(self, problem)
+
+    monkeypatch.setattr(cpu.CpuEngine, "place", place)
+    model = pclf.FMM(**SMALL["FMM"], personal_weight=0.0, n_restarts=4)
+    with pytest.warns(UserWarning, match="interrupted before the end"):
+        model.fit(data, engine="cpu")
+    assert (model.interrupted_, len(model.members_)) == (True, 2)
+
+
+@pytest.mark.parametrize("kind", MIXTURES)
+def test_a_trial_may_draw_nobody_of_a_domain(kind, monkeypatch):
+    rng = np.random.default_rng(0)
+    large = np.unique(rng.integers(0, 300 * 40, 3000))
+    data = pclf.Ratings.from_arrays({"large": (large // 40, large % 40, large % 5 + 1), "small": ([1], [1], [3])},
+                                    scale=(1, 5))
+    monkeypatch.setattr(weights, "some_users", lambda data, rng: data.select({"small": np.zeros(1, bool)}).compact())
+    model = getattr(pclf, kind)(**SMALL[kind], n_restarts=1).fit(data, engine="cpu")
+    assert model.predict("small", 1, 1) == pytest.approx(3, abs=1.5)
+
+
+def test_a_trial_has_as_many_ratings_of_a_small_domain_as_of_a_large_one(monkeypatch):
+    rng = np.random.default_rng(0)
+    pairs = {"large": np.unique(rng.integers(0, 900 * 40, 20_000)), "small": np.unique(rng.integers(0, 100 * 40, 900))}
+    data = pclf.Ratings.from_arrays({name: (p // 40, p % 40, p % 5 + 1) for name, p in pairs.items()})
+    monkeypatch.setattr(weights, "TRIAL", 1600)
+    some = weights.some_users(data, rng)
+    assert 600 < len(some["small"]) <= len(data["small"])
+    assert 600 < len(some["large"]) < 1000
+
+
+def test_a_personal_view_that_does_not_fit_is_left_out_in_time(data, monkeypatch):
+    monkeypatch.setattr(cpu, "free_memory", lambda: 2_000_000)
+    monkeypatch.setattr(cpu.CpuEngine, "place", lambda *args: pytest.fail("EM began"))
+    with pytest.raises(EngineError, match=r"the personal view of these [\d,]+ ratings needs .* personal_weight=0"):
+        pclf.FMM(personal_weight=1.0, personal_factors=400).fit(data, engine="cpu")
+    monkeypatch.undo()
+    monkeypatch.setattr(ordinal.Cores, "check_room", lambda *args: cpu.check_room(10**18, "the view", "Do without"))
+    with pytest.warns(UserWarning, match=r"no personal view of films, books: the view needs .* A GPU can do more"):
+        assert not pclf.FMM(**SMALL["FMM"], n_restarts=1).fit(data, engine="cpu").personal_
+
+
+def test_the_personal_view_does_not_depend_on_a_trial(data):
+    one, other = (pclf.FMM(**SMALL["FMM"], n_restarts=1, max_iter=3, personal_weight=1.0, early_stopping=trial)
+                  .fit(data, random_state=3) for trial in (False, True))
+    assert (one.personal_["films"].items == other.personal_["films"].items).all()
+
+
+def test_a_list_is_as_long_as_the_catalogue_at_most(mixture):
+    assert len(mixture.recommend("books", "b1", 10**9, exclude_seen=False)) == 30
+
+
+def test_nothing_asked_is_nothing_answered(mixture):
+    assert mixture.predict("films", "f1", []).shape == (0,)
+    assert mixture.predict_proba("films", "f1", []).shape == (0, 5)
+    assert mixture.predict("films", [], []).shape == (0,)
+
+
+def test_lists_of_ids_of_two_types_become_text():
+    data = pclf.Ratings.from_arrays({"a": ([1, "x", 2, 1], ["p", 7, 7, 8], [1, 2, 3, 4])})
+    table = pclf.FMM(2, 2, n_restarts=1, max_iter=2).fit(data).recommend("a", n=2, exclude_seen=False).to_arrow()
+    assert set(table["user_id"].to_pylist()) == {"1", "x", "2"}
+    assert table["rank"].to_pylist() == [1, 2] * 3
+
+
+def test_a_guest_comes_with_domains(mixture):
+    with pytest.raises(ValueError, match=r"must be given as \{domain: \{item: rating\}\}; got \['x'\]"):
+        mixture.fold_in(["x"])
+    with pytest.raises(ValueError, match=r"'films' must be given as \{item: rating\}; got None"):
+        mixture.fold_in({"films": None})
 
 
 def test_a_trial_with_some_of_the_people_finds_the_weights(data, monkeypatch):
@@ -509,7 +585,7 @@ def test_a_trial_with_some_of_the_people_finds_the_weights(data, monkeypatch):
     monkeypatch.setattr(weights, "TRIAL", 800)
     monkeypatch.setattr(pclf.PCLF, "_learn", lambda self, held_out, name: seen.append(self.data_) or (0.5, 0.7, 0.0))
     model = pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data)
-    assert 20 < seen[0]["films"].n_users < 50 < model.data_["films"].n_users
+    assert 10 < seen[0]["films"].n_users < 30 < model.data_["films"].n_users
     assert model.personal_weights_["films"] == 0.7
     assert np.isfinite(model.predict("films", "f1", "films 2")).all()
 
@@ -547,7 +623,8 @@ def test_early_stopping_without_anything_to_hold_out_goes_on_to_the_end():
 
 def test_a_model_without_a_personal_view_learns_its_weights_without_one(data, monkeypatch):
     monkeypatch.setattr(ordinal.Cores, "most", 1000)                          # fewer than there are
-    found = pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data)
+    with pytest.warns(UserWarning, match="no personal view of films, books: there are more than 1,000 ratings"):
+        found = pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data)
     plain = pclf.PCLF(**SMALL["PCLF"], n_restarts=1, personal_weight=0.0).fit(data)
     assert not found.personal_
     assert found.weights_ == plain.weights_

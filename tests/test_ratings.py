@@ -405,6 +405,31 @@ def test_compact_forgets_who_and_what_has_no_ratings(ids):
     assert small.n_users == 2                                       # the person of b is one of a's
 
 
+def test_shared_ids_that_are_numbers_in_one_domain_and_text_in_another_are_text():
+    data = Ratings.from_arrays({"a": ([1, 2], [5, 6], [1, 2]), "b": (["1", "guest"], ["5", "x"], [1, 2])},
+                               shared_users=True)
+    assert data.n_users == 3
+    assert (data["a"].users.ids, data["a"].items.ids) == (("1", "2"), (5, 6))
+
+
+def test_shared_users_who_are_not_are_told():
+    with pytest.warns(UserWarning, match="users are shared, but no id is in two domains"):
+        Ratings.from_arrays({"a": ([1, 2], [5, 6], [1, 2]), "b": ([3, 4], [5, 6], [1, 2])}, shared_users=True)
+
+
+def test_a_missing_title_is_the_id():
+    data = Ratings.from_arrays({"a": ([1, 2, 3], ["x", "y", "z"], [1, 2, 3])},
+                               titles={"a": {"x": float("nan"), "y": None, "z": "Zed"}})
+    assert data["a"].titles == ("x", "y", "Zed")
+
+
+def test_events_leave_the_levels_of_ratings_beside_them():
+    rated = Ratings.from_arrays({"films": ([1, 2], [1, 1], [1, 5])}, scale=(1, 5))
+    played = Ratings.from_events({"songs": ([1, 2], [1, 1])})
+    assert Ratings({**rated.domains, **played.domains}).n_levels == 5
+    assert played.n_levels == 2
+
+
 def test_only_keeps_the_levels_of_all():
     data = Ratings.from_arrays({"a": ([1, 2], [1, 1], [1, 3]), "b": ([1, 2], [1, 1], [1, 9])})
     assert data.only("b").n_levels == 3
@@ -447,7 +472,7 @@ def test_titles_are_shown_where_they_are_known():
 
 
 def test_ratings_show_their_sizes():
-    data = Ratings.from_arrays({"films": tuple(COLUMNS.values()), "<b>": ([1], [1], [3])}, shared_users=True)
+    data = Ratings.from_arrays({"films": tuple(COLUMNS.values()), "<b>": (["ben"], [1], [3])}, shared_users=True)
     assert repr(data) == ("Ratings: 5 in 2 domains, 5 levels, users shared\n"
                           "  films  3 users  3 items  4 ratings  1 to 5 by 1\n"
                           "  <b>     1 user   1 item   1 rating  3")

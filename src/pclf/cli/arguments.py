@@ -137,13 +137,25 @@ def guest_ratings(data: "Ratings", words: Sequence[str]) -> dict[str, dict[Hasha
         if colon and name not in data.domains:
             raise UnknownNameError(did_you_mean(name, list(data.domains), "domain"))
         if colon and data.domains[name].events and "=" not in rest:
-            found = [(item.strip(), "1") for item in rest.split(",")]
+            found = [(item, "1") for item in _listed_items(data.domains[name], rest.split(","))]
         else:
             found = re.findall(RATED, rest.strip())
             if not re.fullmatch(rf"(?:{RATED})+", rest.strip()):
                 raise typer.BadParameter(f"--guest must be DOMAIN:ITEM=RATING[,ITEM=RATING ...], such as "
                                          f"movies:Alien=5,Heat=2; got {word!r}.")
         out.setdefault(name, {}).update({find_item(data.domains[name], item): float(r) for item, r in found})
+    return out
+
+
+def _listed_items(domain: "Domain", pieces: list[str]) -> list[str]:
+    """Items of a list that was cut at its commas: of those that have some, the longest known name is put together."""
+    titles = {domain.title(c).casefold() for c in range(domain.n_items)} | {str(i).casefold() for i in domain.items.ids}
+    out = []
+    while pieces:
+        names = [",".join(pieces[:n]).strip() for n in range(len(pieces), 0, -1)]
+        whole = next((name for name in names if name.casefold() in titles), names[-1])
+        pieces = pieces[len(whole.split(",")):]
+        out.append(whole)
     return out
 
 

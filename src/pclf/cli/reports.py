@@ -18,8 +18,7 @@ def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: in
     events = any(d.events for d in data.domains.values())
     wanted = (names or ("FMM,RMGM,PCLF" if events else "Bias,FMM,RMGM,PCLF")).split(",")
     chosen = {type(model).__name__: model for model in (models.create(name.strip()) for name in wanted)}
-    metrics = ("ndcg@10", "recall@10") if events else ("mae", "rmse")
-    found = compare(chosen, splits(data, protocol, repeats, seed), metrics=metrics, random_state=seed, progress=True)
+    found = compare(chosen, splits(data, protocol, repeats, seed), random_state=seed, progress=True)
     last, text = list(chosen)[-1], str(found)
     pairs = found.paired(last) if repeats > 1 and len(chosen) > 1 else []
     tests = [{"domain": p.domain, "metric": p.metric, "rule": p.rule, **p.test._asdict()} for p in pairs]

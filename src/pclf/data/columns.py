@@ -238,7 +238,7 @@ def _coded_objects(values: list[Any]) -> Coded:
         row = next(row for row, v in enumerate(values) if not _hashable(v))
         raise DataError(f"ids must be hashable; got {values[row]!r} in row {row:,}. "
                         f"Use strings, numbers or tuples.") from None
-    missing = [code for v, code in seen.items() if _missing(v)]
+    missing = [code for v, code in seen.items() if is_missing(v)]
     if missing:
         codes[np.isin(codes, missing)] = -1
     plain = (np.number, np.bool_, np.str_)   # equal to the Python object they become
@@ -253,7 +253,7 @@ def _hashable(value: object) -> bool:
     return True
 
 
-def _missing(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     if isinstance(value, (float, np.floating)):
         return bool(value != value)
     return value is None or type(value).__name__ in ("NAType", "NaTType")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.data.columns import Coded, check_present, numbers
+from pclf.data.columns import Coded, check_present, is_missing, numbers
 from pclf.data.scale import Scale
 from pclf.data.vocabulary import Codes, Vocabulary
 from pclf.errors import DataError
@@ -111,7 +111,8 @@ def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicat
                         f"{users.where(repeated)}. Pass duplicates='last' or 'mean'.")
     if repeated is not None:
         kept = _merged(*kept, scale, duplicates)
-    shown = None if titles is None else tuple(str(titles.get(i, i)) for i in known_items.ids)
+    shown = None if titles is None else tuple(str(i if is_missing(t := titles.get(i, i)) else t)
+                                              for i in known_items.ids)
     return Domain(name, known_users, known_items, *kept, scale, shown)
 
 

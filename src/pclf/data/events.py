@@ -27,11 +27,11 @@ def with_absences(data: Ratings, rng: np.random.Generator) -> Ratings:
     return replace(data, domains=domains)
 
 
-def absences(user: NDArray[np.int32], item: NDArray[np.int32], n_items: int,
-             rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def absences(user: NDArray[np.int32], item: NDArray[np.int32], n_items: int, rng: np.random.Generator,
+             share: NDArray[np.float64] | None = None) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Users and items of absences, each pair once. What is drawn twice, or was done, is not drawn again, so who did
-    much has fewer than DRAWN an event."""
+    much has fewer than DRAWN an event. share: how often each item is drawn; equally often without."""
     drawn = np.repeat(user.astype(np.int64), DRAWN) * n_items
-    drawn += rng.integers(0, n_items, len(drawn))
+    drawn += rng.integers(0, n_items, len(drawn)) if share is None else rng.choice(n_items, len(drawn), p=share)
     pairs = np.setdiff1d(drawn, user.astype(np.int64) * n_items + item)
     return (pairs // n_items).astype(np.int32), (pairs % n_items).astype(np.int32)

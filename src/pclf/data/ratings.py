@@ -6,6 +6,7 @@ item inside its domain; *id*, its outside name; *row*, its row in a membership m
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,7 +35,8 @@ class Options(TypedDict, total=False):
 
     `scale`: (low, high), (low, high, step), a Scale, all values, or a dict of these by domain; without one,
     a domain gets the scale its ratings lie on. `levels`: how many common levels, instead of the length of the
-    shortest scale. `shared_users`, `shared_items`: the same id in two domains is the same person or thing.
+    shortest scale. `shared_users`, `shared_items`: the same id in two domains is the same person or thing; where ids
+    are numbers in one and text in another, all become text.
     `duplicates`: what to do when a user rates an item twice: "error", keep the "last", or take the "mean",
     rounded to the scale. `titles`: {domain: {item_id: title}}, for display.
     """
@@ -68,7 +70,8 @@ class Ratings:
     def __post_init__(self) -> None:
         if not self.domains:
             raise DataError("ratings must have at least one domain; got none")
-        lengths = [len(d.scale) for d in self.domains.values()]
+        rated = [d for d in self.domains.values() if not d.events]         # events have two, whatever others have
+        lengths = [len(d.scale) for d in rated or self.domains.values()]
         n_levels = self.n_levels or min((n for n in lengths if n > 1), default=1)
         check_levels(n_levels)
         object.__setattr__(self, "n_levels", n_levels)
@@ -287,7 +290,14 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], w
     scales = {name: as_scale(scale, name) for name in sources}
     domains = {name: domain_of(name, read(name, source), scales[name], duplicates, (titles or {}).get(name))
                for name, source in sources.items()}
-    return Ratings(domains, levels or 0, shared_users, shared_items)
+    for which, shared in (("users", shared_users), ("items", shared_items)):
+        if shared and {getattr(d, which).kind for d in domains.values()} == {"int", "str"}:      # 7 is "7" elsewhere
+            domains = {name: replace(d, **{which: getattr(d, which).as_text()}) for name, d in domains.items()}
+    made = Ratings(domains, levels or 0, shared_users, shared_items)
+    if shared_users and len(domains) > 1 and made.n_users == sum(d.n_users for d in domains.values()):
+        warnings.warn("users are shared, but no id is in two domains: nobody is known elsewhere.", UserWarning,
+                      stacklevel=3)
+    return made
 
 
 def _of_domain(names: Mapping[str, Column], domain: str, domains: Iterable[str]) -> dict[str, str | None]:

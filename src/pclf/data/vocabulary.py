@@ -40,14 +40,23 @@ class Vocabulary:
     @classmethod
     def of(cls, column: Coded) -> "Vocabulary":
         """The distinct values of a column."""
-        made = cls.__new__(cls)
-        made._ids = _stored(column.distinct)
-        return made
+        return cls._made(_stored(column.distinct))
 
     def take(self, codes: NDArray[np.intp]) -> "Vocabulary":
         """Some of the ids, by new codes: 0 for the first of them."""
-        made = Vocabulary.__new__(Vocabulary)
-        made._ids = tuple(self.decode(codes)) if isinstance(self._ids, tuple) else _stored(self._ids.take(codes))
+        return self._made(tuple(self.decode(codes)) if isinstance(self._ids, tuple) else _stored(self._ids.take(codes)))
+
+    def as_text(self) -> "Vocabulary":
+        """Whole numbers as they are written; other ids as they are."""
+        import pyarrow as pa
+
+        return self._made(self._arrow.cast(pa.large_string())) if self.kind == "int" else self
+
+    @classmethod
+    def _made(cls, ids: Any) -> "Vocabulary":
+        """Of ids that differ, as they are kept."""
+        made = cls.__new__(cls)
+        made._ids = ids
         return made
 
     @property

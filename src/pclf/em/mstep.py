@@ -61,7 +61,7 @@ def shares(counts: Array, groups: Groups) -> Array:
     """The share of each cluster in each group; of all rows together where a group has no counts. (G, clusters)"""
     everyone = counts.sum(0)
     everyone = everyone + (everyone.sum() <= 0)                # no counts at all: equal shares
-    out = counts[: len(groups)] * 0
+    out = (everyone * 0)[None, :][[0] * len(groups)]           # a group may have no rows
     for g, (start, stop) in enumerate(groups):
         total = counts[start:stop].sum(0) + 1e-6 * everyone
         out[g] = total / total.sum()

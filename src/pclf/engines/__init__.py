@@ -1,13 +1,49 @@
 """Engines compute the E-step; `create` makes one by name."""
 
 import importlib.util
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pclf.em.state import Engine
 from pclf.errors import UnknownNameError, did_you_mean
 
 NAMES = ("auto", "cpu", "gpu", "reference")
 GPU_PAYS = 5_000_000   # ratings from which "auto" takes a GPU where there is one
+MOST_LEVELS = 16       # of a personal view on the GPU
+
+
+class Lists(Protocol):
+    """The ratings of a domain by row, users or items, where a machine has them."""
+
+    @property
+    def rated(self) -> NDArray[np.bool_]:
+        """Rows with ratings."""
+
+    @property
+    def n_chosen(self) -> NDArray[Any]:
+        """How many ratings of each row are choices: all, or of events and absences the events."""
+
+    def sums(self, x: Any) -> Any:
+        """Of the rows of x that each row chose."""
+
+
+class Machine(Protocol):
+    """Where a personal view is learned: `ordinal.Cores`, or `gpu_ordinal.Card`."""
+
+    most: int    # ratings above which there is no personal view unless it is asked for
+
+    def here(self) -> AbstractContextManager[None]: ...
+    def check_room(self, n_ratings: int, n_rows: int, n_levels: int, size: int) -> None: ...
+    def put(self, array: NDArray[Any]) -> Any: ...
+    def get(self, array: Any) -> NDArray[Any]: ...
+    def orthonormal(self, x: Any) -> Any: ...
+    def lists(self, user: Any, item: Any, level: Any, n_users: int, n_items: int, n_levels: int,
+              least: int) -> tuple[Any, Any]: ...
+    def step(self, lists: Any, rows: Any, square: Any, trust: Any, other_rows: Any, other_square: Any, prior: Any,
+             mean: Any, freedom: float, base: Any, tilt: Any) -> list[NDArray[Any]]: ...
 
 
 def create(name: str, *, dtype: str = "float32", n_threads: int | None = None, n_ratings: int = 0) -> Engine:
@@ -32,16 +68,19 @@ def create(name: str, *, dtype: str = "float32", n_threads: int | None = None, n
     raise UnknownNameError(did_you_mean(name, list(NAMES), "engine"))
 
 
-def for_personal(engine: Engine, n_threads: int | None) -> Any:
-    """What learns the personal view where an engine works: the GPU, or cores of the CPU."""
-    if engine.name == "gpu":
+def for_personal(engine: Engine, n_levels: int) -> Machine:
+    """What learns the personal view where an engine works: the GPU, or cores of the CPU.
+
+    The GPU holds numbers for all pairs of levels in registers, so it leaves many levels to the CPU.
+    """
+    if engine.name == "gpu" and n_levels <= MOST_LEVELS:
         from pclf.engines.gpu_ordinal import Card
 
         return Card(engine)   # type: ignore[arg-type]
     from pclf.engines.cpu import cores
     from pclf.engines.ordinal import Cores
 
-    return Cores(min(n_threads or cores(), cores()))
+    return Cores(getattr(engine, "n_threads", cores()))
 
 
 def gpu_works() -> bool:

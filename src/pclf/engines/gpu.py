@@ -233,6 +233,7 @@ class GpuEngine:
 
     def place(self, problem: Problem) -> Placed:
         """Index the ratings on the device. The codes are NumPy arrays, or tensors already there."""
+        check_codes(max(map(len, problem.user_rows)), problem.n_levels)
         self.check_room(bytes_needed(problem), f"{problem.n_ratings:,} ratings of {problem.n_users:,} users need")
         views = problem.layout.views
         block = CACHE // (4 * max(_padded(view.n_clusters) for view in views))
@@ -319,6 +320,13 @@ class GpuEngine:
             torch.set_float32_matmul_precision(precision)
 
 
+def check_codes(n_rows: int, n_levels: int) -> None:
+    """Rows with levels are numbered in int32."""
+    if n_rows * n_levels >= 2**31:
+        raise EngineError(f"engine 'gpu' takes up to {2**31 // n_levels:,} users or items at {n_levels} levels; got "
+                          f"{n_rows:,}. Use fewer levels, or engine='cpu'.")
+
+
 def bytes_needed(problem: Problem) -> int:
     """Device memory of a fit, rounded up. What stays:
 
@@ -385,7 +393,8 @@ class Met(NamedTuple):
         grid = triton.cdiv(n_users, PAIRS // width), triton.cdiv(n_items, width)
         _mean_of[grid](met, by_user.contiguous(), by_item.contiguous(), self.steps, self.values,
                        met if mixture is None else mixture, weight, self.floor, n_users, n_items,
-                       LEVELS=len(by_user), MIXED=mixture is not None, USERS=PAIRS // width, ITEMS=width)
+                       LEVELS=len(by_user), MIXED=mixture is not None, USERS=PAIRS // width, ITEMS=width,
+                       enable_fp_fusion=True)
         return met
 
 
@@ -443,7 +452,7 @@ def _count(domain: Domain, a: Tensor, b: Tensor, g: Tensor) -> tuple[Tensor, Ten
     q = (a @ g).view(-1, b.shape[1])                                                  # (U * R, C)
     t, logs = domain.by_item.gather(b, q, log=True)
     s, _ = domain.by_user.gather(q, b)
-    s = s.view(len(a), -1)                                                            # (U, R * C)
+    s = s.view(len(a), g.shape[1])                                                         # (U, R * C)
     blocks = len(a) // BLOCK, BLOCK
     n = blocks[0] * BLOCK
     table = a[:n].unflatten(0, blocks).transpose(1, 2) @ s[:n].unflatten(0, blocks)   # (blocks, K, R * C)
@@ -470,12 +479,13 @@ def _padded(clusters: int) -> int:
     return max(4, 1 << (clusters - 1).bit_length())
 
 
-def lists_of(major: Tensor, minor: Tensor, n_major: int, n_minor: int, block: int) -> Side:
+def lists_of(major: Tensor, minor: Tensor, n_major: int, n_minor: int, block: int | None = None) -> Side:
     """Lists of minor codes, one for each major code.
 
     Where the rows to be gathered exceed the cache, long lists are cut at multiples of `block` and worked on
     block after block, so that a block's rows are read from memory once.
     """
+    block = block or n_minor
     counts = torch.bincount(major, minlength=n_major)
     n_blocks = -(-n_minor // max(1, block))
     row, number = _numbered(1 + (n_blocks - 1) * (counts >= FULL * n_blocks))

@@ -6,6 +6,7 @@ those of `gpu`, cut where they are long, and every sum has a fixed order.
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.em.state import IntArray
-from pclf.engines.gpu import CHUNK, GpuEngine, Segments, Side, Tensor, constexpr, lists_of, tl, torch, triton
+from pclf.engines.gpu import (
+    CHUNK,
+    GpuEngine,
+    Segments,
+    Side,
+    Tensor,
+    check_codes,
+    constexpr,
+    lists_of,
+    tl,
+    torch,
+    triton,
+)
 from pclf.engines.ordinal import precisions
 
 MEET, BLEND = 8, 32       # ratings that a program of each kernel takes at a time
-SIXTEEN = 16              # columns that a program of `blend` takes
+PIECE = 16                # columns that a program of `blend` takes
 WARPS = 1
 ROOM = 1 << 30            # bytes for the Hessians of rows that are solved at a time
 
@@ -113,7 +126,7 @@ class Lists:
 
     def sums(self, x: Tensor) -> Tensor:
         """Of the rows of x that each row chose."""
-        more = -x.shape[1] % SIXTEEN
+        more = -x.shape[1] % PIECE
         table = torch.nn.functional.pad(x.float(), (0, more)).contiguous()
         return self.blend(table, None)[:, : x.shape[1]]
 
@@ -132,7 +145,8 @@ class Lists:
             s = side.segments
             _meet_kernel[(last - first,)](
                 side.neighbours, s.row, s.start, s.length, s.target, mine, f, logits, factors, tilt[0].float(), v, out,
-                first, COLUMNS=columns, LEVELS=self.n_levels, L=levels, F=width, WIDTH=n, LOOP=loop, num_warps=WARPS)
+                first, COLUMNS=columns, LEVELS=self.n_levels, L=levels, F=width, WIDTH=n, LOOP=loop, num_warps=WARPS,
+                enable_fp_fusion=True)
         return self._with_parts(out), v
 
     def _with_parts(self, out: Tensor) -> Tensor:
@@ -143,10 +157,11 @@ class Lists:
     def _launch(self, s: Segments, table: Tensor, weights: Tensor | None, out: Tensor, met: bool) -> None:
         columns = table.shape[1]
         for first, last, width, loop in s.launches(BLEND):
-            _blend_kernel[((last - first) * (columns // SIXTEEN),)](
+            _blend_kernel[((last - first) * (columns // PIECE),)](
                 self.side.neighbours, table if weights is None else weights, table, s.start, s.length, s.target, out,
                 first, COLUMNS=columns, LEVELS=self.n_levels, LEAST=self.least, MET=met,
-                WEIGHTED=weights is not None, WIDTH=width, LOOP=loop, num_warps=WARPS)
+                WEIGHTED=weights is not None, WIDTH=width, LOOP=loop, num_warps=WARPS,
+                enable_fp_fusion=True)
 
 
 class Card:
@@ -157,10 +172,14 @@ class Card:
     def __init__(self, engine: GpuEngine) -> None:
         self.engine = engine
 
+    def here(self) -> AbstractContextManager[None]:
+        return self.engine.here()
+
     def check_room(self, n_ratings: int, n_rows: int, n_levels: int, size: int) -> None:
         """About: the lists and their sorting (see gpu.bytes_needed), the sums of a step, the rows and their priors."""
+        check_codes(n_rows, n_levels)
         needed = 30 * n_ratings + 60 * min(n_ratings, CHUNK) + ROOM
-        needed += n_rows * (4 * _columns(n_levels, size) + 200 * size)
+        needed += n_rows * (4 * _columns(n_levels, size) + 8 * size**2 + 150 * size)
         self.engine.check_room(needed, f"the personal view of {n_ratings:,} ratings needs")
 
     def put(self, array: NDArray[Any]) -> Tensor:
@@ -178,30 +197,28 @@ class Card:
         """Ratings by user and by item. least: the level from which a rating is a choice."""
         def of(row: Tensor, other: Tensor, n_rows: int, n_others: int) -> Lists:
             counts = [torch.bincount(some, minlength=n_rows) for some in (row, row[levels >= least])]
-            side = lists_of(row, other * n_levels + levels, n_rows, n_others * n_levels, n_others * n_levels)
+            side = lists_of(row, other * n_levels + levels, n_rows, n_others * n_levels)
             return Lists(side, n_levels, least, *map(self.get, (counts[0] > 0, counts[1])))
 
-        with self.engine.here():
-            users, items, levels = self.put(user), self.put(item), self.put(level)
-            return of(users, items, n_users, n_items), of(items, users, n_items, n_users)
+        users, items, levels = self.put(user), self.put(item), self.put(level)
+        return of(users, items, n_users, n_items), of(items, users, n_items, n_users)
 
     def step(self, lists: Lists, rows: Tensor, square: Tensor, trust: Tensor, other_rows: Tensor, other_square: Tensor,
              prior: NDArray[Any], mean: Tensor, freedom: float, base: NDArray[Any],
              tilt: NDArray[Any]) -> list[NDArray[Any]]:
         """ordinal.newton for all rows, in place; what it adds up."""
-        with self.engine.here():
-            n, precision = len(tilt), [self.put(x) for x in precisions(prior, len(tilt))]
-            tilt, base = self.put(tilt), self.put(base)
-            mine, f = _as_met(rows, tilt, base)
-            sums, v = lists.meet(tilt, mine, f, *_as_met(other_rows, tilt, torch.zeros_like(base)))
-            doubt = lists.blend(other_square, v) if square.shape[1] else square
-            added = [rows.new_zeros(*size) for size in ((len(base),), (len(base),) * 2, (n, n), precision[1].shape)]
-            for some in _slices(len(rows), rows.shape[1]):
-                parts = _newton(sums[some], doubt[some], rows[some], square[some], trust[some], mean[some],
-                                precision, freedom, tilt, f.shape[1])
-                for total, part in zip(added, parts, strict=True):
-                    total += part
-            return [self.get(total) for total in added]
+        n, precision = len(tilt), [self.put(x) for x in precisions(prior, len(tilt))]
+        tilt, base = self.put(tilt), self.put(base)
+        mine, f = _as_met(rows, tilt, base)
+        sums, v = lists.meet(tilt, mine, f, *_as_met(other_rows, tilt, torch.zeros_like(base)))
+        doubt = lists.blend(other_square, v) if square.shape[1] else square
+        added = [rows.new_zeros(*size) for size in ((len(base),), (len(base),) * 2, (n, n), precision[1].shape)]
+        for some in _slices(len(rows), rows.shape[1]):
+            parts = _newton(sums[some], doubt[some], rows[some], square[some], trust[some], mean[some], precision,
+                            freedom, tilt, f.shape[1])
+            for total, part in zip(added, parts, strict=True):
+                total += part
+        return [self.get(total) for total in added]
 
 
 def _newton(sums: Tensor, doubt: Tensor, rows: Tensor, square: Tensor, trust: Tensor, mean: Tensor,
@@ -248,7 +265,7 @@ def _newton(sums: Tensor, doubt: Tensor, rows: Tensor, square: Tensor, trust: Te
 def _as_met(rows: Tensor, tilt: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
     """What the shapes of rows make of each level, beginning with `base`, and their factors. (n, R), (n, W)"""
     n = len(tilt)
-    more = max(SIXTEEN, _padded(rows.shape[1] - n)) - (rows.shape[1] - n)
+    more = max(PIECE, _padded(rows.shape[1] - n)) - (rows.shape[1] - n)
     return (base + rows[:, :n] @ tilt).float(), torch.nn.functional.pad(rows[:, n:].float(), (0, more)).contiguous()
 
 
@@ -260,7 +277,7 @@ def _padded(n: int) -> int:
 def _columns(n_levels: int, width: int) -> int:
     """Numbers in a row of sums."""
     levels = _padded(n_levels)
-    return -(-levels * (width + levels + 2) // SIXTEEN) * SIXTEEN
+    return -(-levels * (width + levels + 2) // PIECE) * PIECE
 
 
 def _slices(n_rows: int, size: int) -> Iterator[slice]:

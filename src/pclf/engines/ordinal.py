@@ -1,6 +1,7 @@
 """The personal view on the cores of the CPU: one Newton step of every row, given the rows of the other side."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -54,6 +55,10 @@ class Cores:
 
     def __init__(self, n_threads: int = 1) -> None:
         self.n_threads = n_threads
+
+    def here(self) -> AbstractContextManager[None]:
+        """Where arrays that are put there live, for code that works on them."""
+        return nullcontext()
 
     def check_room(self, n_ratings: int, n_rows: int, n_levels: int, size: int) -> None:
         """About: the lists of users and of items while they are made, and for each number of a row what is learned."""
@@ -131,7 +136,7 @@ def squares(factors: Floats) -> Floats:
     """Lower triangles of f f', with zeros behind them up to a multiple of 16. (n, 16 P)"""
     n = factors.shape[1]
     out, place = np.zeros((len(factors), -(-(n * (n + 1) // 2) // 16) * 16), np.float32), 0
-    for i in range(n if factors.any() else 0):
+    for i in range(n if factors.any() else 0):       # people begin with none
         out[:, place:place + i + 1] = factors[:, i:i + 1] * factors[:, :i + 1]
         place += i + 1
     return out

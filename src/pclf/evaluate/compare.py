@@ -30,6 +30,7 @@ from pclf.evaluate.significance import PairedTest, paired_tests
 from pclf.models.base import RULES, Recommender
 from pclf.progress import progress as progress_bar
 
+ERRORS, LISTS = ("mae", "rmse"), ("ndcg@10", "recall@10")   # what is measured by default
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")   # numba's is an option of fit
 LIKED = 0.7   # of the way up the scale: 4 and 5 of five stars, 8 to 10 of ten
 
@@ -116,7 +117,7 @@ class Comparison:
 
 
 def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules: Sequence[str] = RULES,
-            metrics: Sequence[str] = ("mae", "rmse"), n_jobs: int = 1, random_state: int = 0,
+            metrics: Sequence[str] | None = None, n_jobs: int = 1, random_state: int = 0,
             fit_options: Mapping[str, Any] | None = None, progress: bool = False) -> Comparison:
     """Fit every model on every split, once each, and score it on the split's test ratings.
 
@@ -124,17 +125,23 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     rules: "mean" and "median"; a model without a distribution is scored by the mean alone.
     metrics: "mae", "rmse" (by rule); "log_score", "ece", "coverage", "crps" (models with a distribution);
     "precision@10", "recall@10", "ndcg@10" or any other n: of lists drawn from all items that the user did not
-    rate in training, where a test rating at least 70 % up the scale is a hit.
+    rate in training, where a test rating at least 70 % up the scale is a hit. By default the first two, and for events,
+    of which nothing but lists can be measured, "ndcg@10" and "recall@10".
     n_jobs: processes; with more than one each is single-threaded. fit_options: passed to every `fit` that
     knows them (engine, dtype, ...). progress: show a bar.
     """
-    check_metrics(metrics)
     check_rules(rules)
     if not models:
         raise ValueError("compare needs at least one model: pass a dict of name and model.")
     parts = [splits] if isinstance(splits, Split) else list(splits)
     if not parts:
         raise ValueError("compare needs at least one split; got none.")
+    events = any(d.events for split in parts for d in split.test.domains.values())
+    metrics = metrics if metrics is not None else LISTS if events else ERRORS
+    check_metrics(metrics)
+    if events and (of_ratings := [metric for metric in metrics if "@" not in metric]):
+        raise ValueError(f"{of_ratings[0]} measures predictions of ratings, and test events are all 1. Measure lists: "
+                         f"metrics={LISTS}.")
     options = {"random_state": random_state, **alone(n_jobs, fit_options or {})}
     jobs = [(name, i, models[name], split) for (i, split), name in product(enumerate(parts), models)]
     done: dict[tuple[str, int], list[Score]] = {}

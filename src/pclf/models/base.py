@@ -53,16 +53,24 @@ class Recommendations:
         return ((user, self[row]) for row, user in enumerate(self.users))
 
     def to_arrow(self) -> Any:
-        """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank."""
+        """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank. Ids of several
+        types become text."""
         import pyarrow as pa
 
         from pclf.models.member import Guest
 
         row, rank = np.nonzero(self.codes >= 0)
         codes = self.codes[row, rank]
+
+        def ids(values: list[Any]) -> Any:
+            try:
+                return pa.array(values)
+            except (pa.ArrowInvalid, pa.ArrowTypeError):      # of several types
+                return pa.array([None if value is None else str(value) for value in values])
+
         return pa.table({
-            "user_id": pa.array([None if isinstance(self.users[r], Guest) else self.users[r] for r in row]),
-            "item_id": pa.array(self.domain.items.decode(codes)),
+            "user_id": ids([None if isinstance(self.users[r], Guest) else self.users[r] for r in row]),
+            "item_id": ids(self.domain.items.decode(codes)),
             "title": pa.array([self.domain.title(int(c)) for c in codes]),
             "score": pa.array(self.scores[row, rank]),
             "rank": pa.array(rank + 1),
@@ -123,6 +131,7 @@ class Recommender(BaseEstimator):
         if n < 1:
             raise ValueError(f"n must be at least 1; got {n}.")
         target = self._domain(domain)
+        n = min(n, max(1, target.n_items))
         single = users is not None and not is_batch(users)
         wanted = None if users is None else as_list(users)
         allowed = np.ones(target.n_items, bool)
@@ -156,7 +165,8 @@ class Recommender(BaseEstimator):
         settings = escape(super().__repr__())
         if not hasattr(self, "data_"):
             return f"<code>{settings}</code>, not fitted yet"
-        head = ["domain", "users", "items", "ratings", "scale", "a prediction for its users is made of"]
+        what = "events" if all(d.events for d in self.data_.domains.values()) else "ratings"
+        head = ["domain", "users", "items", what, "scale", "a prediction for its users is made of"]
         rows = [[escape(d.name), f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}", str(d.scale),
                  escape(self._says(d.name))] for d in self.data_.domains.values()]
         body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
@@ -340,8 +350,8 @@ def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
 
 
 def is_batch(ids: Any) -> bool:
-    """A list or an array is many ids; anything else, a tuple included, is one."""
-    return isinstance(ids, list) or (hasattr(ids, "__array__") and np.ndim(ids) > 0)
+    """A list, a set or an array is many ids; anything else, a tuple included, is one."""
+    return isinstance(ids, (list, set)) or (hasattr(ids, "__array__") and np.ndim(ids) > 0)
 
 
 def as_list(ids: Any) -> list[Any]:

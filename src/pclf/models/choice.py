@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.engines import Lists, Machine
 from pclf.models.base import Floats
 
 PLACES = 12          # dimensions
 SPARE = 8            # more of them while they are sought
 PASSES = 6           # of subspace iteration
+LEAST = 1e-6         # variance within choosers: there is none where groups of them have no item in common
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Choice:
         """The best guess of where somebody stands who chose these. (Q,)"""
         return self._shrunk(self.places[chosen].sum(axis=0), np.float64(len(chosen)))
 
-    def of_all(self, lists: Any, machine: Any) -> Floats:
+    def of_all(self, lists: Lists, machine: Machine) -> Floats:
         """The same for every row of lists of choices. (rows, Q)"""
         return self._shrunk(machine.get(lists.sums(machine.put(self.places))), lists.n_chosen[:, None])
 
@@ -44,7 +46,7 @@ class Choice:
         return sums * self.variance / (self.variance * n + 1)
 
 
-def learn_choices(by_user: Any, by_item: Any, rng: np.random.Generator, machine: Any) -> tuple[Choice, Choice]:
+def learn_choices(by_user: Lists, by_item: Lists, rng: np.random.Generator, machine: Machine) -> tuple[Choice, Choice]:
     """What users choose, and by whom items are chosen: lists of the machine that has them, see personal.fit."""
     users, items = _correspondence(by_user, by_item, rng, machine)
     return _choice(by_user, by_item.n_chosen, items, machine), _choice(by_item, by_user.n_chosen, users, machine)
@@ -63,7 +65,8 @@ def leading(forth: Callable[[Any], Any], back: Callable[[Any], Any], start: Any,
     return left, right
 
 
-def _correspondence(by_user: Any, by_item: Any, rng: np.random.Generator, machine: Any) -> tuple[Floats, Floats]:
+def _correspondence(by_user: Lists, by_item: Lists, rng: np.random.Generator,
+                    machine: Machine) -> tuple[Floats, Floats]:
     """The places of users and of items. (U, Q), (V, Q)"""
     sides, get, put = (by_user, by_item), machine.get, machine.put
     sums = [side.n_chosen.astype(np.float64) for side in sides]
@@ -84,20 +87,21 @@ def _correspondence(by_user: Any, by_item: Any, rng: np.random.Generator, machin
     return get(left @ put(u[:, :n]) / scale[0]), get(right @ put(v[:n].T) / scale[1])
 
 
-def _choice(lists: Any, chosen: NDArray[Any], places: Floats, machine: Any) -> Choice:
+def _choice(lists: Lists, chosen: NDArray[Any], places: Floats, machine: Machine) -> Choice:
     """Places turned so that those chosen by one chooser are uncorrelated, and the variance between choosers.
 
     chosen: how often each of them was.
     """
-    counts, size = lists.n_chosen, places.shape[1]
+    counts = lists.n_chosen
     n = int(counts.sum())
     places = places - chosen @ places / max(1, n)
     choosers = int(np.count_nonzero(counts))
     sums = machine.get(lists.sums(machine.put(places)))
     between = (sums / np.maximum(counts, 1)[:, None]).T @ sums
-    within = (places.T @ (chosen[:, None] * places) - between) / max(1, n - choosers) + 1e-9 * np.eye(size)
+    within = (places.T @ (chosen[:, None] * places) - between) / max(1, n - choosers)
     per_chooser = n - (counts.astype(np.float64) ** 2).sum() / max(1, n)
     between = (between - choosers * within) / max(1.0, per_chooser)
-    whiten = np.linalg.inv(np.linalg.cholesky(within))
+    spread, axes = np.linalg.eigh(within)
+    whiten = (axes / np.sqrt(np.maximum(spread, LEAST))).T
     variance, turn = np.linalg.eigh(whiten @ between @ whiten.T)
     return Choice(places @ whiten.T @ turn, np.maximum(variance, 0))

@@ -98,7 +98,7 @@ def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_doma
     if own and users.personal is not None and items.personal is not None:
         probability = softmax(model.personal_[domain].logits(users.personal, items.personal))[0]
         parts.append(Part("personal", own, float(probability @ values)))
-    title = target.title(int(target.items.encode([item])[0])) if item in target.items else str(item)
+    title = target.title(int(target.items.encode([item])[0])) if item in target.items else "the new item"
     return Explanation(_in_words(model, domain, title, prediction, parts, strongest), prediction, distribution,
                        tuple(parts), strongest)
 
@@ -165,10 +165,13 @@ def _counts(codes: Any, size: int) -> Floats:
 
 def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, parts: list[Part],
               strongest: tuple[tuple[int, float], ...]) -> str:
-    best = model.data_.domains[domain].scale.values[-1]
+    target = model.data_.domains[domain]
+    expected = f"{prediction:.2f} of {target.scale.values[-1]:g} expected"
+    if target.events:
+        expected = f"probability {prediction:.2f} among draws"
     members = {(c.view, c.index): c.members.get(domain, []) for c in _item_clusters(model, domain)}
-    lines = [f"{title}: {prediction:.2f} of {best:g} expected."]
-    tastes = ", ".join(f"cluster {k} ({p:.0%})" for k, p in strongest if p >= 0.05)
+    lines = [f"{title}: {expected}."]
+    tastes = ", ".join(f"cluster {k} ({p:.0%})" for i, (k, p) in enumerate(strongest) if p >= 0.05 or not i)
     lines.append(f"The user's tastes: {tastes}.")
     for part in sorted(parts, key=lambda part: -part.weight):
         if part.weight < 0.05:

@@ -12,7 +12,8 @@ from pclf.data.ratings import Ratings
 from pclf.em.loop import STARTS, Callback, HeldOut, Run, Schedule, run, to_numpy
 from pclf.em.mstep import Means, Priors
 from pclf.em.state import Engine, Layout, Params, Problem
-from pclf.errors import UnknownNameError, did_you_mean
+from pclf.engines import Machine
+from pclf.errors import EngineError, UnknownNameError, did_you_mean
 from pclf.models import personal, weights
 from pclf.models.base import as_ratings
 from pclf.models.member import Member
@@ -60,39 +61,38 @@ class _Mixture(_Predictor):
         split_rng, trial_rng, personal_rng = streams.spawn(3)
         ratings = with_absences(known, split_rng)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
-        layout, own_machine = self._layout(ratings), engines.for_personal(machine, n_threads)
+        layout, rows_machine = self._layout(ratings), engines.for_personal(machine, ratings.n_levels)
         restarts, learning = self._n_restarts(ratings), self._learns_weights(ratings)
-        personal_domains = self._personal_domains(ratings, own_machine.most)
-        seeds = streams.spawn(restarts)
+        personal_domains = self._personal_domains(ratings, rows_machine)
+        seeds, trial_seed, personal_seed = streams.spawn(restarts), *personal_rng.integers(2**63, size=2)
 
         steps = (restarts + learning) * self.max_iter + (1 + learning) * len(personal_domains) * personal.SWEEPS
         with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             chosen: dict[str, tuple[float, float, float]] = {}
-            runs: list[Run] = []
             max_iter = self.max_iter
             if learning:
-                some = weights.some_users(ratings, split_rng)
-                part, held_out = weights.hold_out_of_each(some, split_rng)
-                first, max_iter = self._trial(machine, part, held_out, layout, trial_rng, watchers,
-                                              keep=some is ratings)
-                if first.interrupted:
-                    runs = [first]
-                else:
-                    views = self._fit_personal(part, personal_domains, personal_rng, own_machine, advance)
-                    trial = self._fresh(part, layout, [first], views)
-                    chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
-            for rng in seeds:
-                if not (runs and runs[-1].interrupted):
-                    runs.append(self._run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
-            views, interrupted = {}, runs[-1].interrupted
+                part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
+                first, max_iter = self._trial(machine, part, held_out, layout, trial_rng, watchers)
+                views = self._fit_personal(part, personal_domains, trial_seed, rows_machine, advance)
+                trial = self._fresh(part, layout, [first], views)
+                chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
+            runs: list[Run] = []
+            views, interrupted = {}, False
             try:
+                for rng in seeds:
+                    runs.append(self._run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
+                    if runs[-1].interrupted:
+                        break
+                interrupted = runs[-1].interrupted
                 if not interrupted:
-                    views = self._fit_personal(ratings, personal_domains, personal_rng, own_machine, advance)
+                    views = self._fit_personal(ratings, personal_domains, personal_seed, rows_machine, advance)
             except KeyboardInterrupt:
+                if not runs:
+                    raise
                 interrupted = True
-                warnings.warn("interrupted while the personal view was learned; the model has none.", UserWarning,
-                              stacklevel=2)
+                warnings.warn("interrupted before the end; the model has the clusters so far, and no personal view.",
+                              UserWarning, stacklevel=2)
         runs = [r for r in runs if not r.interrupted] or runs
         if self.combine == "best":
             runs = [max(runs, key=lambda r: r.trace[-1].objective)]
@@ -144,11 +144,32 @@ class _Mixture(_Predictor):
         weight = of_domain(self.personal_weight, name, "personal_weight", list(ratings.domains))
         return None if weight == "auto" else checked(weight, "personal_weight", name)
 
-    def _personal_domains(self, ratings: Ratings, most: int) -> list[str]:
-        """Domains with a personal view: all that want one, and of those that leave it to us none if all the ratings
-        are more than `most`."""
-        weights = {name: self._personal_weight(ratings, name) for name in ratings.domains}
-        return [name for name, w in weights.items() if (ratings.n_ratings <= most if w is None else w > 0)]
+    def _personal_domains(self, ratings: Ratings, machine: Machine) -> list[str]:
+        """Domains that get a personal view: all that ask for one, and of those that leave it to us what the machine can
+        do in time and memory."""
+        out, left_out, why = [], [], ""
+        for name, d in ratings.domains.items():
+            weight = self._personal_weight(ratings, name)
+            if weight == 0:
+                continue
+            if weight is None and ratings.n_ratings > machine.most:
+                why = f"there are more than {machine.most:,} ratings, absences among them"
+                left_out.append(name)
+                continue
+            size = len(personal.tilts(ratings.n_levels)) + self.personal_factors
+            try:
+                machine.check_room(len(d), d.n_users + d.n_items, ratings.n_levels, size)
+                out.append(name)
+            except EngineError as error:
+                if weight is not None:
+                    raise
+                why = str(error)
+                left_out.append(name)
+        if left_out:
+            warnings.warn(f"no personal view of {', '.join(left_out)}: {why.rstrip('.')}. A GPU can do more; "
+                          f"personal_weight=1.0 asks for it whatever it takes, 0.0 does without.",
+                          UserWarning, stacklevel=3)
+        return out
 
     def _learns_weights(self, ratings: Ratings) -> bool:
         return self.early_stopping or any(
@@ -161,12 +182,12 @@ class _Mixture(_Predictor):
         return max(1, min(RESTARTS, RESTARTED // max(1, ratings.n_ratings)))
 
     def _trial(self, machine: Engine, part: Ratings, held_out: Ratings, layout: Layout, rng: np.random.Generator,
-               watchers: list[Callback], keep: bool) -> tuple[Run, int]:
-        """EM on a part of the ratings, and how many iterations were best for the rest. keep: what Ctrl-C leaves."""
+               watchers: list[Callback]) -> tuple[Run, int]:
+        """EM on a part of the ratings, and how many iterations were best for the rest. Ctrl-C leaves nothing of it."""
         judge = None
         if self.early_stopping and held_out.n_ratings:
             judge = self._judge(machine, part, layout, held_out)
-        found = self._run(machine, part, layout, rng, watchers, held_out=judge, keep=keep)
+        found = self._run(machine, part, layout, rng, watchers, held_out=judge, keep=False)
         best = max(found.trace, key=lambda step: step.held_out or 0.0).iteration if judge else self.max_iter
         return found, best
 
@@ -190,24 +211,25 @@ class _Mixture(_Predictor):
             return float(np.concatenate(logs).mean()) if logs else 0.0
         return judge
 
-    def _fit_personal(self, ratings: Ratings, domains: list[str], rng: np.random.Generator,
-                      machine: Any, advance: Callable[..., None]) -> dict[str, Personal]:
+    def _fit_personal(self, ratings: Ratings, domains: list[str], seed: int, machine: Machine,
+                      advance: Callable[..., None]) -> dict[str, Personal]:
         """Personal views of some domains, the largest first: where people are the same, it informs the smaller ones.
 
-        Not the other way round as well: their own ratings would come back to them as news.
+        Not the other way round as well: their own ratings would come back to them as news. One seed for all, so that a
+        domain's view does not depend on the others.
         """
         apart = self._layout(ratings).separate_users
         wanted = [name for name in domains if len(ratings[name])]
         out: dict[str, Personal] = {}
-        seed = rng.integers(2**63)               # one for all, so that a domain's view does not depend on the others
         for name in sorted(wanted, key=lambda name: -len(ratings[name])):
             elsewhere, kin = None, None
             if ratings.shared_users and not apart:
                 elsewhere = personal.rows_elsewhere(ratings, name, wanted, out, self.personal_factors)
                 kin = next(iter(out.values()), None)
-            out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels, self.personal_factors,
-                                     np.random.default_rng(seed), machine, elsewhere=elsewhere, kin=kin,
-                                     after_sweep=lambda name=name: advance(1, f"personal view of {name}"))
+            with machine.here():
+                out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels, self.personal_factors,
+                                         np.random.default_rng(seed), machine, elsewhere=elsewhere, kin=kin,
+                                         after_sweep=lambda name=name: advance(1, f"personal view of {name}"))
         return {name: out[name] for name in wanted}
 
     def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:
@@ -240,11 +262,11 @@ class _Mixture(_Predictor):
         users, items = self._known_users(name, user), self._known_items(name, item)
         views = [i for i, _ in self._views(name)]
         specific = self._mixture(users, items, {views[-1]: 1.0})
-        both = self._mixture(users, items, {views[0]: 1.0}) if len(views) > 1 else None
+        common_part = self._mixture(users, items, {views[0]: 1.0}) if len(views) > 1 else None
         personal_part = None
         if name in self.personal_:
             personal_part = softmax(self.personal_[name].logits(users.personal, items.personal))
-        return weights.learn(user, level, both, specific, personal_part, commons, owns)
+        return weights.learn(user, level, common_part, specific, personal_part, commons, owns)
 
 
 class _OneView(_Mixture):

@@ -27,12 +27,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.data.events import absences as draw
 from pclf.data.ratings import Domain, Ratings
+from pclf.engines import Lists, Machine
 from pclf.models.base import Floats
 from pclf.models.choice import Choice, learn_choices
-
-Machine = Any        # engines.ordinal.Cores, or engines.gpu_ordinal.Card
-Array = Any          # where the machine has it
 
 SHAPE = 4            # numbers of a shape, at most
 NEWTON = 10          # steps that place a newcomer
@@ -40,6 +39,7 @@ SWEEPS = 12          # over users and items; more fit the ratings better and pre
 RIDGE = 100.0        # rows that speak against each weight of a regression
 HABIT = 0.3          # of a person's shape elsewhere is expected here, before ratings say how much it is
 KIN = 50.0           # people here who say as much about how shapes vary as a larger domain of the same people does
+DRAW = 0.5           # absences of an item are drawn by this power of its events
 FREEDOM = 4.0        # degrees of freedom of the users' shapes
 GAUSSIAN = 0.0       # of the items': none
 
@@ -60,7 +60,7 @@ class Personal:
     chosen: Choice            # items as users choose them
     choosers: Choice          # users as items are chosen by them
     rated: NDArray[np.bool_]  # (U,) users with ratings here
-    least: NDArray[np.int64]  # () level of a rating that is a choice: 0, or 1 where 0 is something not done
+    least: NDArray[np.int64]  # () level from which a rating is a choice: of events their own, else 0
 
     @property
     def blank(self) -> Floats:
@@ -119,10 +119,12 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     elsewhere: rows of the users in other domains, 0 where they have none. kin: the view of another domain with the same
     people.
     """
-    tilt, least, n_users, n_items = tilts(n_levels), int(domain.events), domain.n_users, domain.n_items
-    shape, size = len(tilt), len(tilt) + n_factors
-    machine.check_room(len(levels), n_users + n_items, n_levels, size)
-    by_user, by_item = machine.lists(domain.user, domain.item, levels, n_users, n_items, n_levels, least)
+    tilt, user, item, n_users, n_items = tilts(n_levels), domain.user, domain.item, domain.n_users, domain.n_items
+    shape, size, absent, least = len(tilt), len(tilt) + n_factors, 0, 0
+    if domain.events:
+        absent, least = domain.scale.to_levels(n_levels).tolist()
+        user, item, levels = _among_absences(user[levels == least], item[levels == least], n_items, absent, least, rng)
+    by_user, by_item = machine.lists(user, item, levels, n_users, n_items, n_levels, least)
     chosen, choosers = learn_choices(by_user, by_item, rng, machine)
     n_chosen = by_item.n_chosen
     log_count = np.log(n_chosen[n_chosen > 0]) if n_chosen.any() else np.zeros(1)
@@ -152,14 +154,38 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
         base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
         base -= base.mean()
         after_sweep()
-    return Personal(users.result(), items.result(), base, machine.get(items.square), users.prior, items.prior,
+    item_rows = items.result()
+    if domain.events:                # from odds among these absences to odds among items drawn equally often
+        step, weight = tilt[0, least] - tilt[0, absent], _draw_weights(n_chosen)
+        lift = np.array([np.log(n_items / weight.sum()) + DRAW * count[0], DRAW * count[1]]) / step
+        item_rows[:, 0] += about_items[:, :2] @ lift
+        items.weights[:2, 0] += lift
+    return Personal(users.result(), item_rows, base, machine.get(items.square), users.prior, items.prior,
                     users.weights, items.weights, count, chosen, choosers, by_user.rated, np.array(least))
+
+
+def _among_absences(user: NDArray[np.int32], item: NDArray[np.int32], n_items: int, absent: int, done: int,
+                    rng: np.random.Generator) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
+    """Events, and absences of their own: users, items and levels.
+
+    Most people have nothing to do with most items, and that is soon said. What a model has to tell apart are the items
+    that many like, so these are drawn more often than others; `fit` takes it out of their odds again.
+    """
+    weight = _draw_weights(np.bincount(item, minlength=n_items))
+    absences = draw(user, item, n_items, rng, weight / weight.sum())
+    return (np.concatenate([user, absences[0]]), np.concatenate([item, absences[1]]),
+            np.repeat(np.array([done, absent], np.uint8), [len(user), len(absences[0])]))
+
+
+def _draw_weights(n: NDArray[np.int64]) -> Floats:
+    """How often items with n events each are drawn as absences, up to a constant."""
+    return np.maximum(n, 1.0) ** DRAW
 
 
 class _Side:
     """Users, or items, while their view is learned: rows, and the prior that they are drawn from."""
 
-    def __init__(self, machine: Machine, lists: Any, about: Floats, guess: Floats, rows: Floats, prior: Floats,
+    def __init__(self, machine: Machine, lists: Lists, about: Floats, guess: Floats, rows: Floats, prior: Floats,
                  tilt: Floats, freedom: float = GAUSSIAN, expected: Floats | None = None) -> None:
         from pclf.engines.ordinal import squares
 

@@ -9,7 +9,7 @@ whose mean is the paper's W1 p_u S_com p_vcom + W2 p_u S_spe p_vspe. With severa
 averaged over them. Where there is a personal view, it is pooled with that (see `weights`).
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 from zlib import crc32
@@ -75,6 +75,8 @@ class _Predictor(Recommender):
         from pclf.engines.kernels import fold_in
 
         self._check_fitted()
+        if not isinstance(ratings, Mapping):
+            raise ValueError(f"a guest's ratings must be given as {{domain: {{item: rating}}}}; got {ratings!r}.")
         told = {name: self._as_told(name, given, "item") for name, given in ratings.items()}
         rated = {name: self._codes_and_levels(name, given) for name, given in told.items()}
         most = max(rated, key=lambda name: len(rated[name][0]), default=None)
@@ -96,7 +98,7 @@ class _Predictor(Recommender):
         """{item: rating}, or {user: rating} of an item; events may come as a list."""
         if isinstance(given, Mapping):
             return dict(given)
-        if not self._domain(domain).events or isinstance(given, str):
+        if not self._domain(domain).events or isinstance(given, str) or not isinstance(given, Iterable):
             raise ValueError(f"{domain!r} must be given as {{{what}: rating}}; got {given!r}.")
         return dict.fromkeys(given, 1.0)
 
@@ -108,7 +110,11 @@ class _Predictor(Recommender):
         if not target.events:
             return codes, levels
         _, absent = absences(np.zeros_like(codes), codes, target.n_items, np.random.default_rng(0))
-        return np.concatenate([codes, absent]), np.concatenate([levels, np.zeros(len(absent), np.uint8)])
+        return np.concatenate([codes, absent]), np.concatenate([levels, self._not_done(domain, len(absent))])
+
+    def _not_done(self, domain: str, n: int) -> NDArray[np.uint8]:
+        """The level of n absences."""
+        return np.full(n, self._domain(domain).scale.to_levels(self.data_.n_levels)[0])
 
     def _place(self, rated: Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]]) -> dict[str, Floats]:
         """The rows of a new user in the personal views: where they rated, and where people are the same, elsewhere."""
@@ -131,7 +137,8 @@ class _Predictor(Recommender):
         if target.events:                        # those who would have been drawn for an item
             drawn = np.random.default_rng(0).integers(0, target.n_users, round(DRAWN * len(target) / target.n_items))
             absent = np.setdiff1d(drawn, users).astype(np.int32)
-            users, levels = np.concatenate([users, absent]), np.concatenate([levels, np.zeros(len(absent), np.uint8)])
+            users, levels = (np.concatenate(both) for both in ((users, absent),
+                                                               (levels, self._not_done(domain, len(absent)))))
         rows = self._user_rows(domain)[users]
         out = []
         for member in self.members_:
@@ -343,8 +350,8 @@ class _Predictor(Recommender):
 
     def _distribution(self, domain: str, users: Users, items: Items) -> Floats:
         """P(r | u, v) of pairs; one user or item against many is repeated. (n, R)"""
-        parts = []
-        for start in range(0, max(len(users), len(items)), PAIRS):
+        parts, n = [], max(len(users), len(items)) if len(users) and len(items) else 0
+        for start in range(0, n, PAIRS):
             some_users, some_items = users[start:start + PAIRS], items[start:start + PAIRS]
             mixture = self._mixture(some_users, some_items, self.weights_[domain])
             weight = self._own_weights(domain, some_users)

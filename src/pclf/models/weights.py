@@ -27,6 +27,7 @@ VISITOR = 0.5        # most that the personal view says about somebody without r
 FLOOR = 1e-4         # of a probability that is pooled
 MOST = 40_000        # held-out ratings a domain that are looked at
 TRIAL = 100_000      # ratings, about, that are enough for a trial
+EVENT = 3            # ratings that are worth as much as an event with its absences
 SURE = 2.0           # standard errors that a gain must have
 
 
@@ -43,11 +44,17 @@ class Transfer:
 
 
 def some_users(data: Ratings, rng: np.random.Generator) -> Ratings:
-    """As many as have about TRIAL ratings, with their items; a person is in all domains or in none."""
-    share = TRIAL / max(1, data.n_ratings)
-    if share >= 1:
+    """As many as have about TRIAL ratings, equally many of each domain, with their items; all where there are fewer.
+
+    A person is in all domains or in none.
+    """
+    sizes = [EVENT * np.count_nonzero(d.value) if d.events else len(d) for d in data.domains.values()]
+    if sum(sizes) <= TRIAL:
         return data
-    drawn = rng.random(data.n_users) < share
+    odds = np.zeros(data.n_users)
+    for rows, size in zip(data.user_rows, sizes, strict=True):
+        odds[rows] = np.maximum(odds[rows], TRIAL / len(sizes) / max(1, size))
+    drawn = rng.random(data.n_users) < odds
     return data.select({name: drawn[rows][d.user] for (name, d), rows in
                         zip(data.domains.items(), data.user_rows, strict=True)}).compact()
 

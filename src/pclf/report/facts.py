@@ -74,7 +74,11 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
         users = own.users.encode(given.users.ids)[users]
     if given.items is not own.items:
         items = own.items.encode(given.items.ids)[items]
-    known = np.flatnonzero((users >= 0) & (items >= 0))
+    known = (users >= 0) & (items >= 0)
+    if own.events and test is not None:       # what was done before is not an absence
+        pairs, done = (np.int64(a) * own.n_items + b for a, b in ((users, items), (own.user, own.item)))
+        known &= (given.value > 0) | ~np.isin(pairs, done)
+    known = np.flatnonzero(known)
     chosen = known
     if len(known) > SAMPLE:
         chosen = np.sort(np.random.default_rng(0).choice(known, SAMPLE, replace=False))
