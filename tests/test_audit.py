@@ -173,6 +173,11 @@ def trial(data, given=6):
     return Trial(data, SMALL, given, 0, {})
 
 
+def test_settings_by_domain_are_those_of_the_domains_in_an_arm():
+    model = PCLF(personal_weight={"films": 0.0, "books": 0.5})
+    assert twin(model, "books", RMGM, ["films"]).personal_weight == {"films": 0.0, "books": 0.5}
+
+
 def test_test_users_keep_the_given_ratings_and_only_so_many_others_are_learnt_from():
     t, arm = trial(two_domains()), Arm("FMM")
     tested = t._tested("books", 0)

@@ -7,12 +7,14 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 import pclf
+from pclf.cli import arguments, commands, reports
 from pclf.cli.commands import app
 
 
@@ -392,3 +394,20 @@ def test_evaluate_prints_the_tests_it_promises(files):
     assert done.returncode == 0, done.stderr
     assert "Against Bias, paired over the splits" in done.stdout
     assert "95 % interval" in done.stdout
+
+
+def test_titles_of_events_may_have_commas():
+    titles = {1: "Usual Suspects, The", 2: "Heat", 3: "20,000 Leagues", 4: "The"}
+    log = pclf.Ratings.from_events({"films": ([1, 1, 2, 2], [1, 2, 3, 4])}, titles={"films": titles})
+    found = arguments.guest_ratings(log, ["films:usual suspects, the,Heat,20,000 Leagues"])
+    assert found == {"films": {1: 1.0, 2: 1.0, 3: 1.0}}
+
+
+def test_json_has_no_word_for_nan(capsys):
+    commands._json({"a": [float("nan"), 1.5, float("inf")], "b": {"c": -float("inf")}})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": [None, 1.5, None], "b": {"c": None}}
+
+
+def test_a_change_from_zero_has_no_percentage():
+    test = SimpleNamespace(model="B", effect=0.25, relative=float("nan"), low=0.125, high=0.375, p_t_holm=0.01)
+    assert "| +0.2500 | +0.1250 to +0.3750 |" in reports._in_words([("a", "mae", "mean", test)])

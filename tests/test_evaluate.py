@@ -254,3 +254,30 @@ def test_two_processes_find_what_one_finds(ratings):
 def test_compare_refuses_what_it_does_not_know(ratings, settings, said):
     with pytest.raises((UnknownNameError, ValueError), match=said):
         compare({"a": ItemMean()}, [hold_out(ratings)], **settings)
+
+
+def some_split():
+    rng = np.random.default_rng(0)
+    pairs = rng.choice(30 * 20, 300, replace=False)
+    return hold_out(Ratings.from_arrays({"a": (pairs // 20, pairs % 20, rng.integers(1, 6, 300))}, scale=(1, 5)), 0.2)
+
+
+@pytest.mark.parametrize(("models", "splits", "options", "said"), [
+    ([ItemMean()], 1, {}, "pass a dict of name and model"),
+    ({"m": ItemMean()}, 0, {}, r"at least one split, such as pclf.hold_out\(data\)"),
+    ({"m": ItemMean()}, 1, {"metrics": "mae"}, "rules and metrics must be lists of names"),
+    ({"m": ItemMean()}, 1, {"n_jobs": 0}, "n_jobs must be at least 1; got 0"),
+    ({"m": ItemMean()}, 1, {"fit_options": {"enigne": "gpu"}}, "no model here has an option 'enigne' of fit"),
+])
+def test_compare_says_what_it_needs(models, splits, options, said):
+    with pytest.raises(ValueError, match=said):
+        compare(models, [some_split()] if splits else some_split().train, **options)
+
+
+def test_a_metric_asked_for_twice_counts_once():
+    assert len(compare({"m": ItemMean()}, [some_split()], metrics=["mae", "mae"]).scores) == 1
+
+
+def test_a_model_without_a_score_is_told():
+    with pytest.warns(UserWarning, match="m has no score: log_score cannot be asked of it"):
+        compare({"m": ItemMean()}, [some_split()], metrics=["log_score"])

@@ -1,6 +1,7 @@
 """The paper's experiment: protocol counted, numbers typed again, runs that resume, tables and figure."""
 
 import csv
+import importlib
 import json
 import re
 
@@ -354,3 +355,16 @@ def test_presets_name_all_systems_and_the_papers_settings():
     assert typed.items() <= chosen["PCLF"].get_params().items()
     best = paper.systems("best", ["PCLF"])["PCLF"]
     assert best.get_params() == type(best)().get_params()
+
+
+def test_a_cell_stands_for_the_code_of_a_model_of_ones_own(tmp_path, monkeypatch):
+    """The file that the class is written in belongs to the key."""
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = []
+    for name, rating in (("mine_a", 3), ("mine_b", 5)):
+        (tmp_path / f"{name}.py").write_text("from pclf.models.base import Recommender\n\n\nclass Mine(Recommender):\n"
+                                            f"    RATING = {rating}\n")
+        cell = paper.Cell("Mine", importlib.import_module(name).Mine(), {}, 5)
+        assert cell.key("code") == cell.key("code")
+        keys.append(cell.key("code"))
+    assert keys[0] != keys[1]

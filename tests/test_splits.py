@@ -1,6 +1,7 @@
 """Splits: every rating in its place, the same place for the same seed."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,15 +37,32 @@ def rows(split, name, part):
     return set(np.flatnonzero(split.parts[name] == part).tolist())
 
 
+def roles(data, split, name, n):
+    """Users who train whole, who are left out, and who keep n of more ratings."""
+    total, train, test = counts(data, name), counts(split.train, name), counts(split.test, name)
+    tested = test > 0
+    assert (train[tested] == n).all()
+    assert (test[tested] == total[tested] - n).all()
+    assert np.isin(train[~tested], [0, *total]).all()
+    return ((train == total).sum(), (train + test == 0).sum(), tested.sum())
+
+
 def test_training_users_are_whole_and_test_users_keep_n(data):
     split = given_n(data, 5, n_train_users=30, n_test_users=15)
-    for name in data.domains:
-        total, train, test = counts(data, name), counts(split.train, name), counts(split.test, name)
-        assert (train[:30] == total[:30]).all()
-        assert not train[30:35].any()
-        assert (train[35:] == 5).all()
-        assert not test[:35].any()
-        assert (test[35:] == total[35:] - 5).all()
+    assert [roles(data, split, name, 5) for name in data.domains] == [(30, 5, 15)] * 2
+
+
+def test_the_seed_draws_the_test_users(data):
+    tested = [np.flatnonzero(counts(given_n(data, 5, seed=seed).test, "films")).tolist() for seed in (0, 1)]
+    assert tested[0] != tested[1]
+    assert max(map(max, tested)) > 40 > 10 > min(map(min, tested))
+
+
+def test_somebody_of_several_domains_is_tested_in_all_of_them():
+    data = replace(some_data(), shared_users=True)
+    for split in [given_n(data, 3, seed=2), *user_folds(data, 3, 3)]:
+        tested = [set(np.array(d.users.ids)[np.unique(d.user)]) for d in split.test.domains.values()]
+        assert tested[0] == tested[1]
 
 
 def test_parts_hold_the_ratings_they_say(data):
@@ -60,7 +78,7 @@ def test_parts_hold_the_ratings_they_say(data):
 def test_without_numbers_sixty_percent_train(data):
     split = given_n(data, 5)
     test_users = np.flatnonzero(counts(split.test, "films"))
-    assert test_users.tolist() == list(range(30, 50))
+    assert len(test_users) == 20
 
 
 @pytest.mark.parametrize(("asked", "n_train", "n_test"), [
@@ -69,10 +87,7 @@ def test_without_numbers_sixty_percent_train(data):
 ])
 def test_users_are_counted_or_given_as_a_share(data, asked, n_train, n_test):
     split = given_n(data, 3, **asked)
-    total, train = counts(data, "books"), counts(split.train, "books")
-    assert (train[:n_train] == total[:n_train]).all()
-    assert (train[n_train:50 - n_test] == 0).all()
-    assert (train[50 - n_test:] == 3).all()
+    assert roles(data, split, "books", 3) == (n_train, 50 - n_train - n_test, n_test)
 
 
 def test_a_test_user_with_n_ratings_or_fewer_is_not_tested():
@@ -84,7 +99,7 @@ def test_a_test_user_with_n_ratings_or_fewer_is_not_tested():
 
 def test_given_none_leaves_test_users_cold(data):
     split = given_n(data, 0, n_train_users=30)
-    assert not counts(split.train, "films")[30:].any()
+    assert (counts(split.train, "films") == 0).sum() == 20
 
 
 def test_what_is_kept_at_5_is_kept_at_10(data):
@@ -124,9 +139,9 @@ def test_a_seed_repeats_a_split_and_another_makes_another(data, make):
 def test_no_rating_is_both_learned_and_tested(pairs, n, seed):
     users, items = map(list, zip(*pairs, strict=True))
     data = Ratings.from_arrays({"d": (users, items, [1 + i % 5 for i in items])})
-    splits = [hold_out(data, 0.3, seed=seed), *user_folds(data, 2, n, seed=seed)]
-    if np.bincount(data["d"].user)[round(0.6 * data.n_users):].max() > n:
-        splits.append(given_n(data, n, seed=seed))
+    splits = [hold_out(data, 0.3, seed=seed)]
+    if np.bincount(data["d"].user).max() > n:
+        splits += [*user_folds(data, 2, n, seed=seed), given_n(data, n, n_train_users=0, seed=seed)]
     for split in splits:
         train, test, left_out = (rows(split, "d", part) for part in (TRAIN, TEST, LEFT_OUT))
         assert not train & test
@@ -202,6 +217,13 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(data, tmp_path, monkeypa
 @pytest.mark.parametrize(("make", "message"), [
     (lambda d: given_n(d, 5, n_train_users=30, n_test_users=21), r"at most the 50 users of .*; got 30 \+ 21"),
     (lambda d: given_n(d, 5, n_train_users=1.5), "number of users or a share between 0.0 and 1.0; got 1.5"),
+    (lambda d: given_n(d, 5, n_train_users=51), "n_train_users must be at most the 50 users of domain 'films'; got 51"),
+    (lambda d: given_n(d, 5, n_test_users=10**6), "n_test_users must be at most the 50 users of .*; got 1,000,000"),
+    (lambda d: given_n(d, 5, seed=-1), "a seed must be a whole number, 0 or more, or a Generator; got -1"),
+    (lambda d: given_n(d, 5, seed=None), "a seed must be a whole number, 0 or more, or a Generator; got None"),
+    (lambda d: user_folds(d, 3, 10**6), "users must have more than n = 1000000 ratings .* none has"),
+    (lambda d: Split.of(d, {"films": np.ones(len(d["films"]), np.uint8)}, {}), "must part every domain"),
+    (lambda d: Split.of(d, {n: np.full(len(d[n]), 3, np.uint8) for n in d.domains}, {}), r"0 \(left out\), .* up to 3"),
     (lambda d: given_n(d, 5, n_test_users=-1), "n_test_users must be 0 or more; got -1"),
     (lambda d: given_n(d, -1), "must be 0 or more; got -1"),
     (lambda d: given_n(d, 40), "must have more than n = 40 ratings .* none has"),

@@ -1,6 +1,7 @@
 """The commands, one function each. Heavy imports happen inside, so that `pclf --help` answers at once."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -358,7 +359,17 @@ def _cell(value: Any) -> str:
 
 
 def _json(value: Any) -> None:
-    print(json.dumps(value, indent=None if not sys.stdout.isatty() else 2, default=_plain, ensure_ascii=False))
+    print(json.dumps(_finite(value), indent=None if not sys.stdout.isatty() else 2, default=_plain, ensure_ascii=False,
+                     allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for NaN and infinity: null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """What `evaluate` and `doctor` have to say."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import re
@@ -32,11 +33,14 @@ def _in_words(pairs: Iterable[Any]) -> str:
     """Paired tests as a Markdown table."""
     rows = [["domain", "metric", "rule", "model", "change", "95 % interval", "p"], ["---"] * 7]
     for domain, metric, rule, test in pairs:
-        base = test.effect / test.relative if test.relative else float("nan")       # the mean of the reference
-        low, high = (f"{100 * end / base:+.1f}" for end in (test.low, test.high))
-        same = test.effect == 0
-        rows.append([domain, metric, rule or "", test.model, "the same" if same else f"{100 * test.relative:+.1f} %",
-                     "" if same else f"{low} to {high} %", f"{test.p_t_holm:.2g}"])
+        change, interval = "the same", ""
+        if test.effect and math.isfinite(test.relative):
+            base = test.effect / test.relative                          # the mean of the reference
+            low, high = (f"{100 * end / base:+.1f}" for end in (test.low, test.high))
+            change, interval = f"{100 * test.relative:+.1f} %", f"{low} to {high} %"
+        elif test.effect:                                               # from 0, of which there is no percentage
+            change, interval = f"{test.effect:+.4f}", f"{test.low:+.4f} to {test.high:+.4f}"
+        rows.append([domain, metric, rule or "", test.model, change, interval, f"{test.p_t_holm:.2g}"])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 

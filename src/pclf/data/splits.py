@@ -36,6 +36,12 @@ class Split:
     @classmethod
     def of(cls, data: Ratings, parts: Mapping[str, Part], recipe: Mapping[str, Any]) -> "Split":
         """From 0 (left out), 1 (train) or 2 (test) for each rating of each domain."""
+        if set(parts) != set(data.domains):
+            raise DataError(f"a split must part every domain ({', '.join(data.domains)}); got {', '.join(parts)}")
+        for name, part in parts.items():
+            if part.dtype != np.uint8 or (len(part) and part.max() > TEST):
+                raise DataError(f"the part of {name!r} must be 0 (left out), 1 (train) or 2 (test) for each rating, as "
+                                f"uint8; got {part.dtype} up to {part.max()}")
         return cls(data.select({name: part == TRAIN for name, part in parts.items()}),
                    data.select({name: part == TEST for name, part in parts.items()}),
                    {**recipe, "fingerprint": data.fingerprint}, dict(parts))
@@ -79,21 +85,25 @@ def given_n(data: Ratings, n: int, *, n_train_users: int | float | None = None,
     """The paper's protocol: training users whole, test users known by n ratings each.
 
     In each domain the first `n_train_users` are trained on whole; the last `n_test_users` keep `n` ratings
-    drawn at random, and the others are the test. Users are counted in order of first appearance, as whole
-    numbers or as a share of the domain's users; without both, 60 % train and the rest test. Users between
-    the two are left out. A test user with no more than `n` ratings keeps them all and is not tested. Domains
-    that are not among `domains` are trained on whole. With one seed, the ratings kept at n = 5 are among
-    those kept at n = 10.
+    drawn at random, and the others are the test. The order of users is drawn by the seed, for somebody of several
+    domains once. They are counted as whole numbers or as a share of the domain's users; without both, 60 % train and
+    the rest test. Users between the two are left out. A test user with no more than `n` ratings keeps them all and
+    is not tested. Domains that are not among `domains` are trained on whole. With one seed, the ratings kept at
+    n = 5 are among those kept at n = 10.
     """
     rng, parts = _generator(seed), {}
     chosen = _chosen(data, domains)
-    for name, domain in data.domains.items():
+    order = rng.permutation(data.n_users)
+    for (name, domain), rows in zip(data.domains.items(), data.user_rows, strict=True):
         if name not in chosen:
             parts[name] = np.full(len(domain), TRAIN, np.uint8)
             continue
         first, last = _user_counts(domain, n_train_users, n_test_users)
-        left_out = (domain.user >= first) & (domain.user < domain.n_users - last)
-        part = _keep_n(domain, domain.user >= domain.n_users - last, n, rng)
+        place = np.empty(domain.n_users, np.intp)
+        place[np.argsort(order[rows])] = np.arange(domain.n_users)
+        tested = place >= domain.n_users - last
+        left_out = ((place >= first) & ~tested)[domain.user]
+        part = _keep_n(domain, tested[domain.user], n, rng)
         parts[name] = np.where(left_out, np.uint8(LEFT_OUT), part)
     if not any((part == TEST).any() for part in parts.values()):
         raise DataError(f"test users must have more than n = {n} ratings for something to be left to test; "
@@ -118,7 +128,15 @@ def hold_out(data: Ratings, fraction: float = 0.1, *, seed: Seed = 0) -> Split:
 
 
 def user_folds(data: Ratings, n_folds: int = 5, n: int = 10, *, seed: Seed = 0) -> Iterator[Split]:
-    """Cross-validation over users: `n_folds` given-n splits; every user is a test user in one of them."""
+    """Cross-validation over users: `n_folds` given-n splits; everybody is a test user in one of them.
+
+    Somebody of several domains is tested in all of them at once.
+    """
+    if n < 0:
+        raise DataError(f"n, the ratings a test user keeps, must be 0 or more; got {n}")
+    if all(np.bincount(domain.user, minlength=1).max() <= n for domain in data.domains.values() if len(domain)):
+        raise DataError(f"users must have more than n = {n} ratings for something to be left to test; none has. "
+                        f"Use a smaller n.")
     fewest = min(domain.n_users for domain in data.domains.values())
     if not 2 <= n_folds <= fewest:
         raise DataError(f"n_folds must be 2 to {fewest:,}, the users of the smallest domain; got {n_folds}")
@@ -127,10 +145,11 @@ def user_folds(data: Ratings, n_folds: int = 5, n: int = 10, *, seed: Seed = 0) 
 
 def _folds(data: Ratings, n_folds: int, n: int, seed: Seed) -> Iterator[Split]:
     rng = _generator(seed)
-    fold_of = {name: rng.permutation(domain.n_users) % n_folds for name, domain in data.domains.items()}
+    fold_of = rng.permutation(data.n_users) % n_folds if data.shared_users else np.concatenate(
+        [rng.permutation(domain.n_users) % n_folds for domain in data.domains.values()])
     for fold in range(n_folds):
-        parts = {name: _keep_n(domain, fold_of[name][domain.user] == fold, n, rng)
-                 for name, domain in data.domains.items()}
+        parts = {name: _keep_n(domain, fold_of[rows[domain.user]] == fold, n, rng)
+                 for (name, domain), rows in zip(data.domains.items(), data.user_rows, strict=True)}
         yield Split.of(data, parts, {"kind": "user_folds", "fold": fold, "n_folds": n_folds, "n": n,
                                      "seed": _seed(seed)})
 
@@ -163,6 +182,9 @@ def _user_counts(domain: Domain, n_train: int | float | None, n_test: int | floa
     total = domain.n_users
     train = _count(n_train, total, "n_train_users")
     test = _count(n_test, total, "n_test_users")
+    for what, n in (("n_train_users", train), ("n_test_users", test)):
+        if n is not None and n > total:
+            raise DataError(f"{what} must be at most the {total:,} users of domain {domain.name!r}; got {n:,}")
     if train is None:
         train = round(TRAIN_SHARE * total) if test is None else total - test
     if test is None:
@@ -176,7 +198,7 @@ def _user_counts(domain: Domain, n_train: int | float | None, n_test: int | floa
 def _count(given: int | float | None, total: int, what: str) -> int | None:
     if given is None:
         return None
-    if isinstance(given, float):
+    if isinstance(given, (float, np.floating)):
         if not 0 <= given <= 1:
             raise DataError(f"{what} must be a number of users or a share between 0.0 and 1.0; got {given}")
         return round(given * total)
@@ -194,6 +216,8 @@ def _chosen(data: Ratings, domains: Iterable[str] | None) -> list[str]:
 
 
 def _generator(seed: Seed) -> np.random.Generator:
+    if not isinstance(seed, np.random.Generator) and (not isinstance(seed, (int, np.integer)) or seed < 0):
+        raise DataError(f"a seed must be a whole number, 0 or more, or a Generator; got {seed!r}")
     return np.random.default_rng(seed)   # a Generator is passed through
 
 

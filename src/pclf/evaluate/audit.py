@@ -255,7 +255,7 @@ def _check(ratings: Ratings, model: Any, given: int, repeats: int, sizes: Sequen
            n_jobs: int) -> None:
     if len(ratings.domains) < 2:
         raise DataError(f"an audit needs at least two domains; got 1 ({next(iter(ratings.domains))!r}). Add "
-                        f"the ratings of another catalogue, or use `compare` for a single one.")
+                        f"the ratings of another catalogue, or use `pclf.compare` (`pclf evaluate`) for a single one.")
     if any(d.events for d in ratings.domains.values()):
         raise DataError("an audit compares errors of ratings, and events have none. Compare lists instead: "
                         "pclf.compare({...}, [pclf.hold_out(data, 0.2)], metrics=['ndcg@10']).")

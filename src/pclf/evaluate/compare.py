@@ -9,8 +9,10 @@ import inspect
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -127,17 +129,26 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     "precision@10", "recall@10", "ndcg@10" or any other n: of lists drawn from all items that the user did not
     rate in training, where a test rating at least 70 % up the scale is a hit. By default the first two, and for events,
     of which nothing but lists can be measured, "ndcg@10" and "recall@10".
-    n_jobs: processes; with more than one each is single-threaded. fit_options: passed to every `fit` that
-    knows them (engine, dtype, ...). progress: show a bar.
+    n_jobs: processes; with more than one each is single-threaded, a script needs `if __name__ == "__main__":`, and
+    models must be of a module. fit_options: passed to every `fit` that knows them (engine, dtype, ...). progress: show
+    a bar.
     """
+    if isinstance(rules, str) or isinstance(metrics, str):
+        raise ValueError(f"rules and metrics must be lists of names; got {rules!r} and {metrics!r}.")
     check_rules(rules)
-    if not models:
+    if not models or not isinstance(models, Mapping):
         raise ValueError("compare needs at least one model: pass a dict of name and model.")
-    parts = [splits] if isinstance(splits, Split) else list(splits)
-    if not parts:
-        raise ValueError("compare needs at least one split; got none.")
+    parts = [splits] if isinstance(splits, Split) else [] if isinstance(splits, Ratings) else list(splits)
+    if not parts or not all(isinstance(part, Split) for part in parts):
+        raise ValueError("compare needs at least one split, such as pclf.hold_out(data); got none, or something else.")
+    if n_jobs < 1:
+        raise ValueError(f"n_jobs must be at least 1; got {n_jobs}.")
+    for name in fit_options or ():
+        if not any(name in inspect.signature(model.fit).parameters for model in models.values()):
+            raise ValueError(f"no model here has an option {name!r} of fit.")
     events = any(d.events for split in parts for d in split.test.domains.values())
     metrics = metrics if metrics is not None else LISTS if events else ERRORS
+    metrics = list(dict.fromkeys(metrics))
     check_metrics(metrics)
     if events and (of_ratings := [metric for metric in metrics if "@" not in metric]):
         raise ValueError(f"{of_ratings[0]} measures predictions of ratings, and test events are all 1. Measure lists: "
@@ -151,7 +162,12 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
             advance(1)
 
         run_all(partial(_job, rules=rules, metrics=metrics, options=options), jobs, n_jobs, finished)
-    return Comparison(tuple(score for job in jobs for score in done[job[:2]]))
+    found = Comparison(tuple(score for job in jobs for score in done[job[:2]]))
+    for name in models:
+        if not any(s.model == name for s in found.scores):
+            warnings.warn(f"{name} has no score: {', '.join(metrics)} cannot be asked of it, or nothing is tested.",
+                          UserWarning, stacklevel=2)
+    return found
 
 
 def alone(n_jobs: int, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -224,6 +240,9 @@ def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     result = future.result()
                     done(running.pop(future), result)
+        except BrokenProcessPool:
+            raise ValueError(f"n_jobs={n_jobs} starts new Python processes, and one of them ended. In a script, call "
+                             'it under `if __name__ == "__main__":`; in a notebook, use n_jobs=1.') from None
         except BaseException:
             for future in wait(running).done:
                 if future.exception() is None:

@@ -110,16 +110,19 @@ class Trial:
         name = fit.arm.model
         if name == type(self.model).__name__:
             return type(self.model)(**_for_domains(self.model.get_params(), (fit.target, *fit.arm.sources)))
-        return Bias() if name == "Bias" else twin(self.model, fit.target, RMGM if name == "RMGM" else FMM)
+        if name == "Bias":
+            return Bias()
+        return twin(self.model, fit.target, RMGM if name == "RMGM" else FMM, fit.arm.sources)
 
     def _rng(self, name: str, number: int, purpose: str) -> np.random.Generator:
         domain = list(self.data.domains).index(name)
         return np.random.default_rng([self.seed, domain, number, *purpose.encode()])
 
 
-def twin(model: Recommender, target: str, kind: type[Recommender] = FMM) -> Recommender:
-    """An FMM (or RMGM) with as many clusters as `model` predicts `target` with, and its other settings."""
-    settings = _for_domains(model.get_params(), [target])
+def twin(model: Recommender, target: str, kind: type[Recommender] = FMM, sources: Iterable[str] = ()) -> Recommender:
+    """An FMM (or RMGM, of the sources too) with as many clusters as `model` predicts `target` with, and its other
+    settings."""
+    settings = _for_domains(model.get_params(), [target, *sources])
     if "n_item_clusters" not in settings:
         specific = settings["n_specific_clusters"]
         own = specific[target] if isinstance(specific, Mapping) else specific
@@ -139,10 +142,10 @@ def _for_domains(settings: Mapping[str, Any], names: Iterable[str]) -> dict[str,
 def _fitted(model: Recommender, train: Ratings, options: Mapping[str, Any]) -> Recommender:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "n_user_clusters=", UserWarning)   # the twin of a small target
-        warnings.filterwarnings("error", "interrupted after", UserWarning)
+        warnings.filterwarnings("error", "interrupted", UserWarning)
         try:
             return fit_timed(model, train, options)[0]
         except UserWarning as warning:
-            if not str(warning).startswith("interrupted after"):
+            if not str(warning).startswith("interrupted"):
                 raise
             raise KeyboardInterrupt from None   # a fit would go on with what it has; an audit must not

@@ -96,7 +96,7 @@ def spectral_start(x: LinearOperator, n_row_clusters: int, n_column_clusters: in
 def k_means(points: Floats, n_clusters: int, rng: np.random.Generator, n_passes: int = 20) -> Labels:
     """Lloyd's algorithm, from centres that are far apart (k-means++)."""
     centres = points[rng.integers(len(points), size=1)]
-    while len(centres) < n_clusters:
+    while len(centres) < min(n_clusters, len(points)):
         gaps = squared_gaps(points, centres).min(axis=1)
         odds = gaps / gaps.sum() if gaps.sum() > 0 else None
         centres = np.vstack([centres, points[rng.choice(len(points), p=odds)]])

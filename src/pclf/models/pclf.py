@@ -94,7 +94,8 @@ class PCLF(_Mixture):
         self.weights_[domain] = {0: common, 1 + z: 1.0 - common}
 
     def _transfer(self, domain: str, weight: float, gain: float) -> Transfer:
-        if self.common_weight != "auto":
+        set_to = self.common_weight[domain] if isinstance(self.common_weight, Mapping) else self.common_weight
+        if set_to != "auto":
             return Transfer(weight, gain, f"W1 of {domain} is {weight:g}, as set.")
         if not weight:
             return Transfer(weight, gain, f"W1 of {domain} is 0: held-out ratings do not surely gain from the common "
