@@ -250,7 +250,7 @@ def test_a_vocabulary_refuses_an_id_twice_and_no_id():
      "domain 'films': a user must rate an item once; user 1 rates item 'x' again in row 2. "
      "Pass duplicates='last' or 'mean'."),
     ({"user_id": [], "item_id": [], "rating": []},
-     "domain 'films' must have at least one rating; got none. Leave the domain out."),
+     "domain 'films' must have at least one row of data; got none. Leave the domain out."),
 ])
 @pytest.mark.parametrize("kind", AS_FRAME)
 def test_bad_frames_are_refused_with_a_sentence_that_helps(kind, frame, message):

@@ -90,7 +90,7 @@ def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicat
         raise DataError(f"{where}: users, items and ratings must be equally many; "
                         f"got {len(users):,}, {len(items):,} and {len(ratings):,}")
     if not len(ratings):
-        raise DataError(f"{where} must have at least one rating; got none. Leave the domain out.")
+        raise DataError(f"{where} must have at least one row of data; got none. Leave the domain out.")
     check_present(users, f"{where}: user ids")
     check_present(items, f"{where}: item ids")
     distinct = numbers(ratings, where)

@@ -69,7 +69,7 @@ def _coded(batches: Iterator[Any], n_columns: int, file: Path) -> list[Coded]:
                 if len(part) > AHEAD:   # so that few blocks wait in memory
                     part[-AHEAD - 1].result()
     if not any(len(part.result()) for part in parts[0]):
-        raise DataError(f"{file} must have at least one rating; got none")
+        raise DataError(f"{file} must have at least one row of data; got none")
     made = []
     while parts:   # a column's parts are let go before the next column is put together
         made.append(coded_parts([part.result() for part in parts.pop(0)]))
@@ -109,7 +109,7 @@ def _form(file: Path, names: Names, encoding: str) -> Form:
         opening = stream.read(1 << 16).decode(encoding, errors="replace").removeprefix("\ufeff")
     line = opening.split("\n", 1)[0].rstrip("\r")
     if not line:
-        raise DataError(f"{file} must have at least one rating; it is empty")
+        raise DataError(f"{file} must have at least one row of data; it is empty")
     separator = max(SEPARATORS, key=line.count)
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
     fields = [field.strip() for field in fields]
