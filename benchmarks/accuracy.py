@@ -179,7 +179,7 @@ def events(path: str) -> Iterator[dict[str, Any]]:
 
     popular = FMM(1, 1, personal_weight=1.0, personal_factors=0)       # an offset an item: about the order of counts
     models = {"popularity": popular, "PCLF without the personal view": PCLF(**MIXTURE), "PCLF": PCLF(),
-              "PCLF, 28 factors": PCLF(personal_factors=28)}
+              "PCLF, 12 factors": PCLF(personal_factors=12), "PCLF, 28 factors": PCLF(personal_factors=28)}
     found = compare(models, [split], metrics=("ndcg@10", "recall@10", "precision@10"))
     for name in models:
         rows = [r for r in found.scores if r.model == name]

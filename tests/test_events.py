@@ -197,3 +197,11 @@ def test_what_was_done_in_training_is_no_absence_of_a_report(log):
     drawn = with_absences(split.test.only(name), np.random.default_rng(0))[name]
     pairs, done = (d.user.astype(int) * d.n_items + d.item for d in (drawn, train))
     assert len(checked.truth) == len(test) + (~np.isin(pairs[drawn.value == 0], done)).sum() < len(drawn)
+
+
+def test_a_log_gets_more_factors_than_ratings(log):
+    quick = {"n_restarts": 1, "max_iter": 2}
+    rated = pclf.Ratings.from_arrays({"a": ([1, 1, 2, 2], [1, 2, 1, 2], [1, 2, 3, 4])})
+    sizes = [next(iter(pclf.FMM(2, 2, **quick, **more).fit(data).personal_.values())).users.shape[1]
+             for data, more in ((log, {}), (log, {"personal_factors": 5}), (rated, {}))]
+    assert sizes == [1 + 20, 1 + 5, 3 + 12]

@@ -218,7 +218,7 @@ def test_an_unknown_model_name_is_guessed():
     ({"betas": (0.5, 1.5)}, "betas must be one or more numbers"),
     ({"start": "zeros"}, "start must be one of: posteriors, memberships; got 'zeros'"),
     ({"max_iter": 0}, "max_iter must be at least 1"),
-    ({"personal_factors": "auto"}, "personal_factors must be a whole number; got 'auto'"),
+    ({"personal_factors": "many"}, "personal_factors must be 'auto' or a whole number; got 'many'"),
 ])
 def test_bad_settings_are_refused_by_fit_and_leave_no_state(data, settings, says):
     model = pclf.PCLF(**settings)

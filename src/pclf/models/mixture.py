@@ -22,6 +22,7 @@ from pclf.models.predictor import _Predictor
 from pclf.models.weights import Transfer, softmax
 from pclf.progress import progress
 
+FACTORS, EVENT_FACTORS = 12, 20   # of personal_factors="auto": a log supports more, having ten draws an event
 RESTARTS = 4                  # of n_restarts="auto", at most
 RESTARTED = 400_000           # restarts times ratings, at most: the more ratings, the less restarts add
 
@@ -39,7 +40,8 @@ class _Mixture(_Predictor):
 
     user_prior, item_prior, table_prior: pseudo-ratings of the priors; 0 is plain maximum likelihood.
     personal_weight: of the personal view in a prediction, 0 (none) to 1; "auto" learns it; or a dict of domains.
-    personal_factors: of the personal view; those that ratings do not support shrink to nothing.
+    personal_factors: of the personal view, "auto" for 12, or 20 of events; those that are not supported shrink to
+    nothing.
     start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
     max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
     iteration that was best for the rest. n_restarts: fits, "auto" for as many as pay. combine: "average" their
@@ -115,10 +117,11 @@ class _Mixture(_Predictor):
         return Transfer(weight, gain, f"{type(self).__name__} has no choice between common and specific clusters.")
 
     def _check_settings(self, ratings: Ratings) -> None:
-        for name, low in (("n_user_clusters", 1), ("max_iter", 1), ("steps_per_beta", 1), ("personal_factors", 0)):
+        for name, low in (("n_user_clusters", 1), ("max_iter", 1), ("steps_per_beta", 1)):
             _check_whole(getattr(self, name), name, low)
-        if self.n_restarts != "auto":
-            _check_whole(self.n_restarts, "n_restarts", 1, "'auto' or ")
+        for name, low in (("n_restarts", 1), ("personal_factors", 0)):
+            if getattr(self, name) != "auto":
+                _check_whole(getattr(self, name), name, low, "'auto' or ")
         for name in ("common", "users", "personal"):
             if name in ratings.domains:
                 raise ValueError(f"a domain must not be called {name!r}: a part of the model is. Give it another name.")
@@ -156,7 +159,7 @@ class _Mixture(_Predictor):
                 why = f"there are more than {machine.most:,} ratings, absences among them"
                 left_out.append(name)
                 continue
-            size = len(personal.tilts(ratings.n_levels)) + self.personal_factors
+            size = len(personal.tilts(ratings.n_levels)) + self._n_factors(ratings)
             try:
                 machine.check_room(len(d), d.n_users + d.n_items, ratings.n_levels, size)
                 out.append(name)
@@ -170,6 +173,11 @@ class _Mixture(_Predictor):
                           f"personal_weight=1.0 asks for it whatever it takes, 0.0 does without.",
                           UserWarning, stacklevel=3)
         return out
+
+    def _n_factors(self, ratings: Ratings) -> int:
+        if self.personal_factors != "auto":
+            return int(self.personal_factors)
+        return EVENT_FACTORS if all(d.events for d in ratings.domains.values()) else FACTORS
 
     def _learns_weights(self, ratings: Ratings) -> bool:
         return self.early_stopping or any(
@@ -224,11 +232,12 @@ class _Mixture(_Predictor):
         for name in sorted(wanted, key=lambda name: -len(ratings[name])):
             elsewhere, kin = None, None
             if ratings.shared_users and not apart:
-                elsewhere = personal.rows_elsewhere(ratings, name, wanted, out, self.personal_factors)
+                elsewhere = personal.rows_elsewhere(ratings, name, wanted, out, self._n_factors(ratings))
                 kin = next(iter(out.values()), None)
             with machine.here():
-                out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels, self.personal_factors,
-                                         np.random.default_rng(seed), machine, elsewhere=elsewhere, kin=kin,
+                out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels,
+                                         self._n_factors(ratings), np.random.default_rng(seed), machine,
+                                         elsewhere=elsewhere, kin=kin,
                                          after_sweep=lambda name=name: advance(1, f"personal view of {name}"))
         return {name: out[name] for name in wanted}
 
@@ -274,7 +283,8 @@ class _OneView(_Mixture):
 
     def __init__(self, n_user_clusters: int = 20, n_item_clusters: int = 20, *, user_prior: float = 1.0,
                  item_prior: float = 1.0, table_prior: float = 1.0,
-                 personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int = 12,
+                 personal_weight: float | str | Mapping[str, float] = "auto",
+                 personal_factors: int | str = "auto",
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
                  max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
                  n_restarts: int | str = "auto", combine: str = "average") -> None:

@@ -33,7 +33,8 @@ class PCLF(_Mixture):
                  n_specific_clusters: int | Mapping[str, int] = 15, *,
                  common_weight: float | str | Mapping[str, float] = "auto", user_prior: float = 2.0,
                  item_prior: float = 1.0, table_prior: float = 1.0,
-                 personal_weight: float | str | Mapping[str, float] = "auto", personal_factors: int = 12,
+                 personal_weight: float | str | Mapping[str, float] = "auto",
+                 personal_factors: int | str = "auto",
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
                  max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
                  n_restarts: int | str = "auto", combine: str = "average") -> None:
