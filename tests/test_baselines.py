@@ -311,6 +311,8 @@ def test_what_was_learned_comes_back_from_a_file(small, model, tmp_path):
 @pytest.mark.parametrize(("model", "error", "says"), [
     (pclf.Bias(user_damping=-1), ValueError, "user_damping must be at least 0; got -1"),
     (pclf.Bias(n_passes=0), ValueError, "n_passes must be at least 1; got 0"),
+    (pclf.NMF(n_factors=2.5), ValueError, "n_factors must be a whole number; got 2.5"),
+    (pclf.CBT(n_user_clusters=2.5), ValueError, "n_user_clusters must be a whole number; got 2.5"),
     (pclf.NMF(n_factors=0), ValueError, "n_factors must be at least 1; got 0"),
     (pclf.NMF(tol=float("nan")), ValueError, "tol must be at least 0; got nan"),
     (pclf.CBT(n_user_clusters=0), ValueError, "n_user_clusters must be at least 1; got 0"),

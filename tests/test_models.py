@@ -574,6 +574,9 @@ def test_lists_of_ids_of_two_types_become_text():
 
 
 def test_a_guest_comes_with_domains(mixture):
+    guest = mixture.fold_in({"films": {"films 1": 5}})
+    with pytest.raises(UnknownNameError, match="unknown domain 'flims': did you mean 'films'"):
+        mixture.recommend("books", guest, user_domain="flims")
     with pytest.raises(ValueError, match=r"must be given as \{domain: \{item: rating\}\}; got \['x'\]"):
         mixture.fold_in(["x"])
     with pytest.raises(ValueError, match=r"'films' must be given as \{item: rating\}; got None"):

@@ -41,7 +41,7 @@ def verdict(target: str, model: str, rows: Iterable[Row]) -> str:
     clauses += [f"with only {row['size']:,} users of its own to learn from it would lower it {_by(row)}"
                 for row in claimed if row["part"] == "learning curve"]
     if all(row["effect_percent"] == row["low"] == row["high"] == 0 for row in pooling):
-        clauses.append("the predictions are the same, since held-out ratings give the clusters no weight")
+        clauses.append("the predictions are the same, since the clusters have no weight in them")
     sentence = "; ".join(clauses) + _doubt(claimed, [row for row in own if row["against"] == "shuffled"])
     last = claimed[-1] if claimed else pooling[0]
     for row in filter(raises, compared(own, last["part"], "Bias")):

@@ -14,7 +14,7 @@ import numpy as np
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.models.base import Floats
-from pclf.models.factors import _Factorised, check_at_least
+from pclf.models.factors import _Factorised, check_at_least, check_whole
 
 
 class Bias(_Factorised):
@@ -31,7 +31,7 @@ class Bias(_Factorised):
 
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
         check_at_least(0, user_damping=self.user_damping, item_damping=self.item_damping)
-        check_at_least(1, n_passes=self.n_passes)
+        check_whole(1, n_passes=self.n_passes)
         fits = {name: offsets(d, self.user_damping, self.item_damping, self.n_passes)
                 for name, d in ratings.domains.items()}
         self.trace_ = {name: trace for name, (*_, trace) in fits.items()}

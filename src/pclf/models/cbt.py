@@ -26,7 +26,7 @@ from pclf.data.ratings import Domain, Ratings
 from pclf.errors import DataError
 from pclf.models.base import Floats
 from pclf.models.codebook import Labels, closest, learn_codebook, one_hot
-from pclf.models.factors import _Factorised, check_at_least, has_ratings
+from pclf.models.factors import _Factorised, check_whole, has_ratings
 
 CODEBOOKS = ("learned", "shuffled")
 
@@ -82,8 +82,8 @@ class CBT(_Factorised):
         return rng.permuted(book, axis=None) if self.codebook == "shuffled" else book
 
     def _check_settings(self) -> None:
-        check_at_least(1, n_user_clusters=self.n_user_clusters, n_item_clusters=self.n_item_clusters,
-                       max_iter=self.max_iter, n_restarts=self.n_restarts)
+        check_whole(1, n_user_clusters=self.n_user_clusters, n_item_clusters=self.n_item_clusters,
+                    max_iter=self.max_iter, n_restarts=self.n_restarts)
         if self.codebook not in CODEBOOKS:
             raise ValueError(f"codebook must be one of: {', '.join(CODEBOOKS)}; got {self.codebook!r}.")
 

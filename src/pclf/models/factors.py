@@ -40,6 +40,15 @@ def check_at_least(low: float, **settings: float) -> None:
             raise ValueError(f"{name} must be at least {low}; got {value}.")
 
 
+def check_whole(low: int, instead: str = "", **settings: Any) -> None:
+    """instead: what else is allowed, "'auto' or "."""
+    for name, value in settings.items():
+        if not isinstance(value, (int, np.integer)):
+            raise ValueError(f"{name} must be {instead}a whole number; got {value!r}.")
+        if value < low:
+            raise ValueError(f"{name} must be {instead}at least {low}; got {value}.")
+
+
 def has_ratings(domain: Domain) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Who rated anything (users,), and what was rated by anyone (items,)."""
     return (np.bincount(domain.user, minlength=domain.n_users) > 0,

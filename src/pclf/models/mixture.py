@@ -16,6 +16,7 @@ from pclf.engines import Machine
 from pclf.errors import EngineError, UnknownNameError, did_you_mean
 from pclf.models import personal, weights
 from pclf.models.base import as_ratings
+from pclf.models.factors import check_whole
 from pclf.models.member import Member
 from pclf.models.personal import Personal
 from pclf.models.predictor import _Predictor
@@ -118,15 +119,15 @@ class _Mixture(_Predictor):
 
     def _check_settings(self, ratings: Ratings) -> None:
         for name, low in (("n_user_clusters", 1), ("max_iter", 1), ("steps_per_beta", 1)):
-            _check_whole(getattr(self, name), name, low)
+            check_whole(low, **{name: getattr(self, name)})
         for name, low in (("n_restarts", 1), ("personal_factors", 0)):
             if getattr(self, name) != "auto":
-                _check_whole(getattr(self, name), name, low, "'auto' or ")
+                check_whole(low, "'auto' or ", **{name: getattr(self, name)})
         for name in ("common", "users", "personal"):
             if name in ratings.domains:
                 raise ValueError(f"a domain must not be called {name!r}: a part of the model is. Give it another name.")
         for view in self._layout(ratings).views:
-            _check_whole(view.n_clusters, f"the number of item clusters of the view {view.name!r}", 1)
+            check_whole(1, **{f"the number of item clusters of the view {view.name!r}": view.n_clusters})
         for name in ("user_prior", "item_prior", "table_prior"):
             if not getattr(self, name) >= 0:                     # NaN is not either
                 raise ValueError(f"{name} must be 0 (off) or positive; got {getattr(self, name)}.")
@@ -320,13 +321,6 @@ def of_domain(setting: Any, name: str, what: str, names: list[str]) -> Any:
     if name not in setting:
         raise ValueError(f"{what} must name every domain; {name!r} is missing from {dict(setting)}.")
     return setting[name]
-
-
-def _check_whole(value: Any, what: str, low: int, instead: str = "") -> None:
-    if not isinstance(value, (int, np.integer)):
-        raise ValueError(f"{what} must be {instead}a whole number; got {value!r}.")
-    if value < low:
-        raise ValueError(f"{what} must be {instead}at least {low}; got {value}.")
 
 
 def checked(weight: Any, what: str, domain: str) -> float:

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.models.base import Floats, inner
-from pclf.models.factors import _Factorised, check_at_least, has_ratings
+from pclf.models.factors import _Factorised, check_at_least, check_whole, has_ratings
 
 
 class NMF(_Factorised):
@@ -36,7 +36,7 @@ class NMF(_Factorised):
         self.regularisation = regularisation
 
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
-        check_at_least(1, n_factors=self.n_factors, max_iter=self.max_iter)
+        check_whole(1, n_factors=self.n_factors, max_iter=self.max_iter)
         check_at_least(0, tol=self.tol, regularisation=self.regularisation)
         factors, traces = {}, {}
         for name, domain in ratings.domains.items():

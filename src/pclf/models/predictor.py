@@ -230,6 +230,8 @@ class _Predictor(Recommender):
     def _users(self, domain: str, users: Any, user_domain: str | None) -> Users:
         """Users of any domain, and guests, as `domain` sees them."""
         wanted = as_list(users)
+        if user_domain is not None:
+            self._domain(user_domain)                      # an unknown name is guessed there
         if user_domain in (None, domain) and not any(isinstance(user, Guest) for user in wanted):
             codes = self._domain(domain).users.encode(wanted)
             if (codes >= 0).all():
