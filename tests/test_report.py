@@ -314,7 +314,7 @@ def test_a_single_cluster_of_each_kind_has_a_page():
     model = small(n_user_clusters=1, n_common_clusters=1, n_specific_clusters=1, max_iter=3)
     model.fit(make_ratings(), engine="reference")
     html = report.render(model)
-    assert "All pairs of user clusters and common clusters have the same mean" in html
+    assert "All pairs of user clusters and common clusters have the same mean rating" in html
     assert "All user clusters rank the common clusters alike" in html
 
 

@@ -193,6 +193,11 @@ class Ratings:
     def n_ratings(self) -> int:
         return sum(len(d) for d in self.domains.values())
 
+    @property
+    def events(self) -> bool:
+        """Whether nothing here is a rating."""
+        return all(d.events for d in self.domains.values())
+
     def __len__(self) -> int:
         return self.n_ratings
 

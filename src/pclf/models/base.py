@@ -165,8 +165,8 @@ class Recommender(BaseEstimator):
         settings = escape(super().__repr__())
         if not hasattr(self, "data_"):
             return f"<code>{settings}</code>, not fitted yet"
-        what = "events" if all(d.events for d in self.data_.domains.values()) else "ratings"
-        head = ["domain", "users", "items", what, "scale", "a prediction for its users is made of"]
+        head = ["domain", "users", "items", "events" if self.data_.events else "ratings", "scale",
+                "a prediction for its users is made of"]
         rows = [[escape(d.name), f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}", str(d.scale),
                  escape(self._says(d.name))] for d in self.data_.domains.values()]
         body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)

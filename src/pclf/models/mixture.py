@@ -152,16 +152,14 @@ class _Mixture(_Predictor):
         """Domains that get a personal view: all that ask for one, and of those that leave it to us what the machine can
         do in time and memory."""
         out, left_out, why = [], [], ""
+        size = len(personal.tilts(ratings.n_levels)) + self._n_factors(ratings)
         for name, d in ratings.domains.items():
             weight = self._personal_weight(ratings, name)
             if weight == 0:
                 continue
-            if weight is None and ratings.n_ratings > machine.most:
-                why = f"there are more than {machine.most:,} ratings, absences among them"
-                left_out.append(name)
-                continue
-            size = len(personal.tilts(ratings.n_levels)) + self._n_factors(ratings)
             try:
+                if weight is None and ratings.n_ratings > machine.most:
+                    raise EngineError(f"there are more than {machine.most:,} ratings, absences among them")
                 machine.check_room(len(d), d.n_users + d.n_items, ratings.n_levels, size)
                 out.append(name)
             except EngineError as error:
@@ -178,7 +176,7 @@ class _Mixture(_Predictor):
     def _n_factors(self, ratings: Ratings) -> int:
         if self.personal_factors != "auto":
             return int(self.personal_factors)
-        return EVENT_FACTORS if all(d.events for d in ratings.domains.values()) else FACTORS
+        return EVENT_FACTORS if ratings.events else FACTORS
 
     def _learns_weights(self, ratings: Ratings) -> bool:
         return self.early_stopping or any(

@@ -368,7 +368,8 @@ def _what_matters(model: "_Mixture", view: int, domain: str) -> tuple[str, str]:
     users, items = plots._user_share_of(model, names), facts.pooled(model, facts.item_shares(model, view))
     parts = facts.effects(model.rating_matrix(view, domain), users, items)
     if not any(parts):
-        alike = f"All pairs of user clusters and {label} clusters have the same mean"
+        mean = "share of events" if model.data_.events else "mean rating"
+        alike = f"All pairs of user clusters and {label} clusters have the same {mean}"
         return alike, alike
     most = ("who rates", "what is rated", "the match of both")[int(np.argmax(parts))]
     who, what, match = map(plots._percent, parts)

@@ -53,7 +53,7 @@ class Checked:
 
 def word(data: Ratings) -> str:
     """What the data are: "event", or "rating" where there are any."""
-    return "event" if all(d.events for d in data.domains.values()) else "rating"
+    return "event" if data.events else "rating"
 
 
 def decimals(model: "_Mixture", domain: str) -> int:

@@ -84,8 +84,7 @@ def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = N
     ax.grid(False)
     decimals = facts.decimals(model, domain)
     text = [[f"{100 * x:.0f}" if model.data_[domain].events else f"{x:.{decimals}f}" for x in row] for row in matrix]
-    _heat_map(ax, matrix, text, "viridis",
-              *np.percentile(matrix, [2, 98]))
+    _heat_map(ax, matrix, text, "viridis", *np.percentile(matrix, [2, 98]))
     ax.set_xticks(np.arange(m) + 0.5, [f"{c}\n{_percent(items[c], '')}" for c in columns], fontsize="x-small")
     ax.set_yticks(np.arange(n) + 0.5, [f"{k} · {_percent(users[k])}" for k in rows], fontsize="x-small")
     ax.set_xlabel(f"{_view_label(model, number)} cluster, with its % of the {facts.word(model.data_)}s")
