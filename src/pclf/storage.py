@@ -20,7 +20,7 @@ from pclf.atomic import replacing
 from pclf.data.ratings import Domain, Ratings, Scale, Vocabulary
 from pclf.errors import ModelFileError
 
-FORMAT = 3
+FORMAT = 4
 Arrays = dict[str, NDArray[Any]]
 
 

@@ -32,7 +32,7 @@ class Choice:
     """Where the chosen lie, and how much more choosers differ than chance makes them."""
 
     places: Floats       # (chosen, Q) uncorrelated within a chooser, of variance 1
-    variance: Floats     # (Q,) between choosers
+    variance: Floats     # (Q,) between choosers, the largest first
 
     def of_one(self, chosen: NDArray[np.int32]) -> Floats:
         """The best guess of where somebody stands who chose these. (Q,)"""
@@ -104,4 +104,4 @@ def _choice(lists: Lists, chosen: NDArray[Any], places: Floats, machine: Machine
     spread, axes = np.linalg.eigh(within)
     whiten = (axes / np.sqrt(np.maximum(spread, LEAST))).T
     variance, turn = np.linalg.eigh(whiten @ between @ whiten.T)
-    return Choice(places @ whiten.T @ turn, np.maximum(variance, 0))
+    return Choice((places @ whiten.T @ turn)[:, ::-1], np.maximum(variance, 0)[::-1])

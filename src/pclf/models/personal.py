@@ -12,7 +12,8 @@ Rows (x, f) of items are Gaussian around a mean with a full covariance; the shap
 distribution, since a few are far from all others, and their factors are Gaussian given the shape. Means and
 covariances are found by empirical Bayes (mean-field inference), so somebody with five ratings is shrunk as much as
 five ratings deserve. The mean depends on what is known besides ratings: of a user, what they chose to rate and how
-they rate in larger domains; of an item, who chose it and how many did.
+they rate in larger domains; of an item, who chose it and how many did. Factors begin as tastes in what is chosen by the
+same people: ratings that are too few to find factors still say who likes which of these.
 
 Offsets after Koren, "Factorization Meets the Neighborhood", KDD 2008, as is the use of choices (SVD++); ordinal levels
 after Koren & Sill, "OrdRec", RecSys 2011; variational inference of factors after Lim & Teh, KDD Cup 2007; factors
@@ -36,12 +37,14 @@ from pclf.models.choice import Choice, learn_choices
 SHAPE = 4            # numbers of a shape, at most
 NEWTON = 10          # steps that place a newcomer
 SWEEPS = 12          # over users and items; more fit the ratings better and predict worse
-RIDGE = 100.0        # rows that speak against each weight of a regression
+RIDGE = 150.0        # rows that speak against each weight of a regression
 HABIT = 0.3          # of a person's shape elsewhere is expected here, before ratings say how much it is
+TASTE = 0.7          # length of an item's factors, which point to who chose it, before ratings say otherwise
 KIN = 50.0           # people here who say as much about how shapes vary as a larger domain of the same people does
 DRAW = 0.5           # absences of an item are drawn by this power of its events
 FREEDOM = 4.0        # degrees of freedom of the users' shapes
 GAUSSIAN = 0.0       # of the items': none
+COUNTS = 3           # numbers that say how often an item was rated
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Personal:
     user_prior: Floats        # (D, D) covariance
     item_prior: Floats        # (D, D)
     user_weights: Floats      # (1 + Q + elsewhere, D) regression of users on 1, their choice, their rows elsewhere
-    item_weights: Floats      # (3 + Q, D) of items on 1, log count, its square, who chose them
+    item_weights: Floats      # (3 + Q, D) of items on 1, log count, its square, the direction of who chose them
     count: Floats             # (2,) mean and spread of the log counts of items
     chosen: Choice            # items as users choose them
     choosers: Choice          # users as items are chosen by them
@@ -90,7 +93,7 @@ class Personal:
     def place_item(self, users: NDArray[np.int32], levels: NDArray[np.uint8]) -> Floats:
         """The row of a new item from a few ratings; the users' rows count as certain. (D,)"""
         chose = users[levels >= self.least]
-        about = np.concatenate([_about_count(np.array([len(chose)]), self.count)[0], self.choosers.of_one(chose)])
+        about = _about_items(np.array([len(chose)]), self.count, self.choosers.of_one(chose)[None])[0]
         return _place(levels, about @ self.item_weights, self.item_prior, GAUSSIAN, self.users[users], None, self.base)
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
@@ -132,10 +135,12 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     if elsewhere is None:
         elsewhere = np.empty((n_users, 0))
     about_users = np.concatenate([np.ones((n_users, 1)), chosen.of_all(by_user, machine), elsewhere], axis=1)
-    about_items = np.concatenate([_about_count(n_chosen, count), choosers.of_all(by_item, machine)], axis=1)
+    about_items = _about_items(n_chosen, count, choosers.of_all(by_item, machine))
 
-    start = np.concatenate([np.zeros((n_items, shape)), rng.normal(0, 0.3, (n_items, n_factors))], axis=1)
     user_guess, item_guess = (np.zeros((about.shape[1], size)) for about in (about_users, about_items))
+    item_guess[COUNTS:, shape:] = TASTE * np.eye(len(item_guess) - COUNTS, n_factors)
+    start = about_items @ item_guess
+    start[:, shape:] += rng.normal(0, 0.3, (n_items, n_factors))
     for block in range(len(user_guess) - elsewhere.shape[1], len(user_guess), size):
         user_guess[block:block + shape, :shape] = HABIT * np.eye(shape)
     users = _Side(machine, by_user, about_users, user_guess, np.zeros((n_users, size)), 0.2 * np.eye(size), tilt,
@@ -275,10 +280,13 @@ def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, freedom: floa
     return row[0]
 
 
-def _about_count(n: NDArray[np.int64], count: Floats) -> Floats:
-    """What the number of its ratings says about an item: 1, the log, its square. None is as much as one. (V, 3)"""
+def _about_items(n: NDArray[np.int64], count: Floats, stands: Floats) -> Floats:
+    """What is known about items besides their ratings: 1, the log of how many there are, its square, and the direction,
+    of length 1, in which they stand among those who chose them. No rating is as much as one. (V, 3 + Q)
+    """
     log_count = (np.log(np.maximum(n, 1)) - count[0]) / count[1]
-    return np.stack([np.ones_like(log_count), log_count, log_count**2], axis=1)
+    direction = stands / np.maximum(np.linalg.norm(stands, axis=1, keepdims=True), 1e-9)
+    return np.column_stack([np.ones_like(log_count), log_count, log_count**2, direction])
 
 
 def _covariance(whole: Floats, trusted: Floats, n: int, expected: Floats | None) -> Floats:
