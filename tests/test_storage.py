@@ -76,7 +76,7 @@ def test_a_file_that_was_altered_is_refused(saved):
 
 def test_a_file_of_another_format_version_says_which(saved, monkeypatch):
     monkeypatch.setattr(storage, "FORMAT", 99)
-    with pytest.raises(ModelFileError, match="model format 3; this version of pclf reads format 99"):
+    with pytest.raises(ModelFileError, match="model format 4; this version of pclf reads format 99"):
         pclf.load(saved)
 
 

@@ -104,4 +104,6 @@ def _choice(lists: Lists, chosen: NDArray[Any], places: Floats, machine: Machine
     spread, axes = np.linalg.eigh(within)
     whiten = (axes / np.sqrt(np.maximum(spread, LEAST))).T
     variance, turn = np.linalg.eigh(whiten @ between @ whiten.T)
-    return Choice((places @ whiten.T @ turn)[:, ::-1], np.maximum(variance, 0)[::-1])
+    places = places @ whiten.T @ turn[:, ::-1]
+    places *= np.where(chosen @ places**3 < 0, -1, 1)        # else their signs are chance, and differ between machines
+    return Choice(places, np.maximum(variance[::-1], 0))

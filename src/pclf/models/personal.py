@@ -140,13 +140,12 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     user_guess, item_guess = (np.zeros((about.shape[1], size)) for about in (about_users, about_items))
     item_guess[COUNTS:, shape:] = TASTE * np.eye(len(item_guess) - COUNTS, n_factors)
     start = about_items @ item_guess
-    start[:, shape:] += rng.normal(0, 0.3, (n_items, n_factors))
+    start[:, shape:] += rng.normal(0, 0.2, (n_items, n_factors))
     for block in range(len(user_guess) - elsewhere.shape[1], len(user_guess), size):
         user_guess[block:block + shape, :shape] = HABIT * np.eye(shape)
     users = _Side(machine, by_user, about_users, user_guess, np.zeros((n_users, size)), 0.2 * np.eye(size), tilt,
                   FREEDOM, kin and kin.user_prior)
-    items = _Side(machine, by_item, about_items, item_guess, start,
-                  np.diag([0.2, *[0.1] * (shape - 1), *[0.2] * n_factors]), tilt)
+    items = _Side(machine, by_item, about_items, item_guess, start, np.diag([0.2, *[0.1] * (size - 1)]), tilt)
     level_counts = np.bincount(levels, minlength=n_levels) + 1.0
     base = np.log(level_counts / level_counts.sum())
 
