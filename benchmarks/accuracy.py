@@ -52,7 +52,8 @@ ABLATION: dict[str, dict[str, Any]] = {
 PERSONAL_ABLATION = {          # constants of models/personal.py
     "shapes of offset and spread alone": {"SHAPE": 2},
     "Gaussian users": {"FREEDOM": personal.GAUSSIAN},
-    "nothing from choices and counts": {"RIDGE": 1e12},
+    "factors without a direction to begin with": {"TASTE": 0.0},
+    "nothing from choices and counts": {"RIDGE": 1e12, "TASTE": 0.0},
 }
 
 
@@ -420,7 +421,11 @@ Tried on validation ratings while the defaults were chosen, and left out:
   training users): up to 2.7 % worse alone, 0.3 % better to 0.6 % worse averaged with the model. Other thresholds than a half
   for the median, the best on the very ratings they are judged by, would gain 0.2 to 0.4 % in most cells; learned on held-out ratings,
   they are between 0.1 % better and 0.6 % worse.
-- Starting the items' factors from who chose them; heavy tails for items; a weight for the factors below 1.
+- Heavy tails for items; a weight for the factors below 1.
+- How popular a user's choices are, and how active the choosers of an item: within 0.1 % by either rule.
+- Starting the items' factors from who chose them without expecting them to stay there, or with the length of their places instead of
+  length 1. Directions of 3 to 8 places instead of 12, and lengths from 0.5 to 1, are within 0.1 % of each other on average; 1 would be
+  better for Book-Crossing and worse for MovieLens.
 
 ## Where pooling helps, and where not
 

@@ -5,7 +5,7 @@ import pytest
 
 import pclf
 from pclf.engines.ordinal import Cores, as_met, empty_sums, newton, precisions, squares, vectors
-from pclf.models import weights
+from pclf.models import personal, weights
 from pclf.models.choice import learn_choices
 from pclf.models.personal import FREEDOM, KIN, _covariance, tilts
 from pclf.models.weights import softmax
@@ -141,6 +141,38 @@ def test_choices_tell_groups_apart_and_distrust_a_few():
     assert 0 < few / places[0:4:2].mean() < many / places[0:40:2].mean() < 1
     np.testing.assert_allclose(chosen.of_one(item[user == 3]), chosen.of_all(by_user, Cores())[3], atol=1e-6)
     assert choosers.variance.max() > 10 * np.median(choosers.variance)
+
+
+def expected_error(user, item, level, test, n_factors=12):
+    """Fit the personal view to all ratings but the test ones, which it is judged by."""
+    data = pclf.Ratings.from_arrays({"d": (user, item, level + 1)}, scale=(1, 5))
+    domain = data.select({"d": ~test})["d"]
+    view = personal.fit(domain, domain.value, 5, n_factors, np.random.default_rng(0), Cores())
+    codes = data["d"].user[test], data["d"].item[test]
+    return np.abs(softmax(view.logits(view.users[codes[0]], view.items[codes[1]])) @ np.arange(5) - level[test]).mean()
+
+
+def test_tastes_in_what_the_same_people_choose_are_found_in_few_ratings(monkeypatch):
+    """Genres show in who chose what. Half of the people like the one, half the other, whichever they mostly choose."""
+    rng, n_users, n_items, each = np.random.default_rng(0), 200, 200, 12
+    genre, taste = np.arange(n_items) % 2, rng.choice([-1, 1], n_users)
+    odds = np.where(np.arange(n_users)[:, None] % 2 == genre, 1.0, 0.4)
+    user = np.repeat(np.arange(n_users), each)
+    item = np.concatenate([rng.choice(n_items, each, replace=False, p=row / row.sum()) for row in odds])
+    level = 2 + taste[user] * (2 * genre[item] - 1) + rng.normal(0, 1, len(user))
+    ratings = user, item, np.clip(np.round(level), 0, 4).astype(int), rng.random(len(user)) < 0.2
+    found = expected_error(*ratings)
+    monkeypatch.setattr(personal, "TASTE", 0.0)
+    assert found < 0.9 * expected_error(*ratings)
+
+
+def test_factors_are_found_where_everybody_chose_everything():
+    rng = np.random.default_rng(1)
+    user, item = np.nonzero(np.ones((80, 60)))
+    factors = rng.normal(size=(80, 2)) @ rng.normal(size=(60, 2)).T
+    level = np.clip(np.round(2 + 0.8 * factors[user, item] + rng.normal(0, 0.5, len(user))), 0, 4).astype(int)
+    ratings = user, item, level, rng.random(len(user)) < 0.1
+    assert expected_error(*ratings) < 0.75 * expected_error(*ratings, n_factors=0)
 
 
 def test_choices_by_chance_differ_less():
