@@ -189,9 +189,6 @@ class Card:
         out: NDArray[Any] = array.cpu().numpy()
         return out
 
-    def orthonormal(self, x: Tensor) -> Tensor:
-        return torch.linalg.qr(x)[0]
-
     def lists(self, user: IntArray, item: IntArray, level: NDArray[np.uint8], n_users: int, n_items: int,
               n_levels: int, least: int) -> tuple[Lists, Lists]:
         """Ratings by user and by item. least: the level from which a rating is a choice."""

@@ -71,9 +71,6 @@ class Cores:
     def get(self, array: NDArray[Any]) -> NDArray[Any]:
         return array
 
-    def orthonormal(self, x: Floats) -> Floats:
-        return np.linalg.qr(x)[0]
-
     def lists(self, user: IntArray, item: IntArray, level: NDArray[np.uint8], n_users: int, n_items: int,
               n_levels: int, least: int) -> tuple[Lists, Lists]:
         """Ratings by user and by item. least: the level from which a rating is a choice."""

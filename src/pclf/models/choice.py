@@ -53,11 +53,20 @@ def learn_choices(by_user: Lists, by_item: Lists, rng: np.random.Generator, mach
 
 
 def leading(forth: Callable[[Any], Any], back: Callable[[Any], Any], start: Any, n_passes: int,
-            orthonormal: Callable[[Any], Any] = lambda x: np.linalg.qr(x)[0]) -> tuple[Any, Any]:
+            get: Callable[[Any], Any] = np.asarray, put: Callable[[Any], Any] = np.asarray) -> tuple[Any, Any]:
     """Orthonormal bases of about the leading left and right singular vectors of a matrix, by subspace iteration.
 
-    forth, back: products with the matrix and with its transpose. start: random, as many columns as vectors.
+    forth, back: products with the matrix and with its transpose. start: random, as many columns as vectors. get, put:
+    from where the products are computed to NumPy, and back.
     """
+    def orthonormal(x: Any) -> Any:
+        """By inner products of the columns, which are few. Rounding spoils small ones the first time, so twice."""
+        for _ in range(2):
+            products = get(x.T @ x)
+            squares, axes = np.linalg.eigh(products.astype(np.float64))
+            x = x @ put((axes / np.sqrt(np.maximum(squares, 1e-12 * squares[-1] + 1e-30))).astype(products.dtype))
+        return x
+
     right = start
     for _ in range(n_passes):
         left = orthonormal(forth(right))
@@ -81,7 +90,7 @@ def _correspondence(by_user: Lists, by_item: Lists, rng: np.random.Generator,
 
     size = min(n_users, n_items, PLACES + SPARE)
     start = put(rng.normal(size=(n_items, size)).astype(np.float32))
-    left, right = leading(lambda x: product(0, 1, x), lambda x: product(1, 0, x), start, PASSES, machine.orthonormal)
+    left, right = leading(lambda x: product(0, 1, x), lambda x: product(1, 0, x), start, PASSES, get, put)
     u, _, v = np.linalg.svd(get(left.T @ product(0, 1, right)))
     n = min(size, PLACES)
     return get(left @ put(u[:, :n]) / scale[0]), get(right @ put(v[:n].T) / scale[1])
