@@ -142,6 +142,13 @@ def test_settings_come_from_a_toml_file_and_unknown_keys_are_refused(files, tmp_
     assert "did you mean 'user_clusters'" in done.stderr
 
 
+def test_settings_have_the_names_of_options_and_lists_where_options_take_commas(files, tmp_path):
+    (tmp_path / "s.toml").write_text('json = true\nmodels = ["Bias", "FMM"]\nrepeats = 1\nprotocol = "holdout-20"\n')
+    done = run("evaluate", "movies=movies.csv", "--config", tmp_path / "s.toml", cwd=files)
+    assert done.returncode == 0, done.stderr
+    assert {row["model"] for row in json.loads(done.stdout)["scores"]} == {"Bias", "FMM"}
+
+
 def broken(files, tmp_path, kind):
     path = tmp_path / "bad.csv"
     content = {"empty": b"", "not a table": b"\x00\x01\x02\xff" * 40, "no columns": b"colour,size\nred,3\n",

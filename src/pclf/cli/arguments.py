@@ -169,14 +169,23 @@ def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
         raise typer.BadParameter(f"no settings file at {path}.") from None
     except tomllib.TOMLDecodeError as error:
         raise typer.BadParameter(f"{path} is not valid TOML: {error}.") from None
-    known = {p.name: p for p in ctx.command.params if p.name and p.name not in ("config", "help")}
+    known = {_typed(p): p for p in ctx.command.params if p.name not in ("config", "help")}
+    chosen = {}
     for key, value in settings.items():
-        name = key.replace("-", "_")
-        if name not in known:
+        option = known.get(key.replace("-", "_"))
+        if option is None:
             raise typer.BadParameter(f"{path}: {did_you_mean(key, sorted(known), 'setting')}")
-        settings[key] = [str(v) for v in value] if isinstance(value, list) else value
-    ctx.default_map = {**(ctx.default_map or {}), **{k.replace("-", "_"): v for k, v in settings.items()}}
+        if isinstance(value, list):
+            words = [str(v) for v in value]
+            value = words if option.nargs == -1 or getattr(option, "multiple", False) else ",".join(words)
+        chosen[option.name] = value
+    ctx.default_map = {**(ctx.default_map or {}), **chosen}
     return path
+
+
+def _typed(option: Any) -> str:
+    """The name of an option as people type it, --shared-users, in a settings file: shared_users."""
+    return max(option.opts, key=len).lstrip("-").replace("-", "_")
 
 
 def readings(text: str) -> list[Hashable]:
