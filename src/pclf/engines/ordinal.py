@@ -1,5 +1,6 @@
 """The personal view on the cores of the CPU: one Newton step of every row, given the rows of the other side."""
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -8,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from pclf.em.state import IntArray
 from pclf.engines.cpu import Floats, by_row, check_room, width
@@ -19,7 +19,8 @@ from pclf.engines.simd import blend, dots, gather, load, minus, prefetch, store
 Array = Any
 FOUR = (0,) * 4      # lanes of weights
 BATCH = 64           # ratings of a row worked on together
-CHUNKS = 16          # fixed, so that the bits do not depend on the number of threads
+CHUNKS = 16, 64      # fewest and most tasks; as many as the ratings ask for, so that threads do not change the bits
+CHUNK = 100_000      # ratings that are worth a task
 SMALL = 20_000       # ratings below which threads cost more than they give
 
 
@@ -30,7 +31,9 @@ class Lists:
     starts: NDArray[np.int64]    # (rows + 1,)
     other: IntArray              # (n,)
     level: NDArray[np.uint8]     # (n,)
-    chosen: csr_array            # a one for each rating that is a choice
+    chosen_starts: NDArray[np.int64]
+    chosen: IntArray             # the others that were chosen: all, or of events and absences the events
+    n_threads: int
 
     @property
     def rated(self) -> NDArray[np.bool_]:
@@ -40,11 +43,13 @@ class Lists:
     @property
     def n_chosen(self) -> NDArray[Any]:
         """Choices of each row."""
-        return np.diff(self.chosen.indptr)
+        return np.diff(self.chosen_starts)
 
     def sums(self, x: Floats) -> Floats:
         """Of the rows of x that each row chose."""
-        out: Floats = self.chosen @ x
+        x, out = np.ascontiguousarray(x), np.zeros((len(self.chosen_starts) - 1, x.shape[1]), x.dtype)
+        _in_threads(lambda span: add_chosen(self.chosen_starts, self.chosen, x, *span, out),
+                    _chunks(self.chosen_starts), self.n_threads, len(self.chosen))
         return out
 
 
@@ -74,34 +79,45 @@ class Cores:
     def lists(self, user: IntArray, item: IntArray, level: NDArray[np.uint8], n_users: int, n_items: int,
               n_levels: int, least: int) -> tuple[Lists, Lists]:
         """Ratings by user and by item. least: the level from which a rating is a choice."""
-        def of(row: IntArray, other: IntArray, n_rows: int, n_others: int) -> Lists:
+        def of(row: IntArray, other: IntArray, n_rows: int) -> Lists:
             starts, order = by_row(row, n_rows)
             others, levels = other[order], level[order]
+            if not least:
+                return Lists(starts, others, levels, starts, others, self.n_threads)
             kept = levels >= least
-            ends = np.concatenate([[0], np.cumsum(kept)])[starts]
-            ones = np.ones(int(ends[-1]), np.float32)
-            return Lists(starts, others, levels, csr_array((ones, others[kept], ends), shape=(n_rows, n_others)))
+            chosen_starts = np.concatenate([[0], np.cumsum(kept)])[starts]
+            return Lists(starts, others, levels, chosen_starts, others[kept], self.n_threads)
 
-        return of(user, item, n_users, n_items), of(item, user, n_items, n_users)
+        return of(user, item, n_users), of(item, user, n_items)
 
     def step(self, lists: Lists, rows: Floats, square: Floats, trust: Floats, other_rows: Floats, other_square: Floats,
              prior: Floats, mean: Floats, freedom: float, base: Floats, tilt: Floats) -> list[Floats]:
         """`newton` for all rows, in place; what it adds up, summed over chunks in order."""
-        n_tilts, size, n = len(tilt), rows.shape[1], len(lists.level)
+        n_tilts, size = len(tilt), rows.shape[1]
         given = (lists.starts, lists.other, lists.level, rows, square, trust, *as_met(other_rows, tilt), other_square,
                  *precisions(prior, n_tilts), mean, freedom, base, tilt)
-        bounds = np.searchsorted(lists.starts, np.linspace(0, n, CHUNKS + 1))
-        bounds[0], bounds[-1] = 0, len(rows)
-        out = [empty_sums(len(base), n_tilts, size) for _ in range(CHUNKS)]
-        jobs = [(*given, int(a), int(b), *sums, *vectors(size - n_tilts, size))
-                for (a, b), sums in zip(pairwise(bounds), out, strict=True)]
-        if self.n_threads == 1 or n < SMALL:
-            for job in jobs:
-                newton(*job)
-        else:
-            with ThreadPoolExecutor(self.n_threads) as pool:
-                list(pool.map(lambda job: newton(*job), jobs))
+        chunks = _chunks(lists.starts)
+        out = [empty_sums(len(base), n_tilts, size) for _ in chunks]
+        jobs = [(*given, *span, *sums, *vectors(size - n_tilts, size)) for span, sums in zip(chunks, out, strict=True)]
+        _in_threads(lambda job: newton(*job), jobs, self.n_threads, len(lists.level))
         return [sum(part) for part in zip(*out, strict=True)]
+
+
+def _chunks(starts: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ranges of rows with about equally many ratings."""
+    n = int(starts[-1])
+    bounds = np.searchsorted(starts, np.linspace(0, n, int(np.clip(n // CHUNK, *CHUNKS)) + 1))
+    bounds[0], bounds[-1] = 0, len(starts) - 1
+    return list(pairwise(bounds.tolist()))
+
+
+def _in_threads(job: Callable[[Any], None], tasks: Sequence[Any], n_threads: int, n_ratings: int) -> None:
+    if n_threads == 1 or n_ratings < SMALL:
+        for task in tasks:
+            job(task)
+    else:
+        with ThreadPoolExecutor(n_threads) as pool:
+            list(pool.map(job, tasks))
 
 
 def empty_sums(n_levels: int, n_tilts: int, size: int) -> tuple[Floats, Floats, Floats, Floats]:
@@ -137,6 +153,15 @@ def squares(factors: Floats) -> Floats:
         out[:, place:place + i + 1] = factors[:, i:i + 1] * factors[:, :i + 1]
         place += i + 1
     return out
+
+
+@compiled
+def add_chosen(starts: Array, chosen: Array, x: Array, start: int, stop: int, out: Array) -> None:
+    """out[row] += the rows of x that it chose, for the rows start..stop."""
+    for row in range(start, stop):
+        for j in range(starts[row], starts[row + 1]):
+            for c in range(x.shape[1]):
+                out[row, c] += x[chosen[j], c]
 
 
 @compiled

@@ -195,7 +195,8 @@ class _Side:
 
         self.machine, self.lists, self.tilt = machine, lists, tilt
         self.guess, self.prior, self.freedom, self.expected = guess, prior, freedom, expected
-        self.seen, self.about, self.rows = map(machine.put, (lists.rated, about, rows))
+        self.seen = slice(None) if lists.rated.all() else machine.put(lists.rated)      # all rows: without a copy
+        self.about, self.rows = map(machine.put, (about, rows))
         self.square, self.trust = machine.put(squares(rows[:, len(tilt):])), machine.put(np.ones(len(rows)))
         self.expect(guess)
 
@@ -220,7 +221,8 @@ class _Side:
 
     def result(self) -> Floats:
         """All rows: those without ratings are where they are expected."""
-        self.rows[~self.seen] = self.mean[~self.seen]
+        if not isinstance(self.seen, slice):
+            self.rows[~self.seen] = self.mean[~self.seen]
         return self.machine.get(self.rows).astype(np.float32)
 
     def _regression(self) -> Floats:
