@@ -48,7 +48,7 @@ class Lists:
     def sums(self, x: Floats) -> Floats:
         """Of the rows of x that each row chose."""
         x, out = np.ascontiguousarray(x), np.zeros((len(self.chosen_starts) - 1, x.shape[1]), x.dtype)
-        _in_threads(lambda span: add_chosen(self.chosen_starts, self.chosen, x, *span, out),
+        _in_threads(lambda rows: add_chosen(self.chosen_starts, self.chosen, x, rows[0], rows[1], out),
                     _chunks(self.chosen_starts), self.n_threads, len(self.chosen))
         return out
 
