@@ -23,8 +23,9 @@ check: $(VENV)/.dev           ## style and types, under a minute
 bench: $(VENV)/.dev           ## measure speed here; JSON lines under benchmarks/results
 	@$(DATA) $(BIN)/pclf bench --out benchmarks/results
 
-reproduce: $(VENV)/.dev       ## the paper's tables and figure, and docs/reproduction.md
+reproduce: $(VENV)/.dev       ## the paper's tables and figure, our accuracy, and their pages: half an hour
 	@$(DATA) $(BIN)/python benchmarks/reproduction.py runs/reproduce
+	@$(DATA) $(BIN)/python benchmarks/accuracy.py all
 
 docs: $(VENV)/.docs           ## build the documentation into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -5,13 +5,14 @@
     python benchmarks/accuracy.py curve             # 10, 30 and 100 target users beside a full other domain
     python benchmarks/accuracy.py overlap           # the same with people who rate in both domains (Douban)
     python benchmarks/accuracy.py dense             # MovieLens 1M, random 90/10
-    python benchmarks/accuracy.py events FILE.npz   # MovieLens 1M without ratings; the split for peers_events.py
+    python benchmarks/accuracy.py events [FILE.npz] # MovieLens 1M without ratings; the split for peers_events.py
     python benchmarks/accuracy.py score             # the distribution against a Gaussian around the bias model
     python benchmarks/accuracy.py page              # docs/accuracy.md, from benchmarks/results
+    python benchmarks/accuracy.py all               # all of them but `splits`, in turn; a quarter of an hour on 2 cores
 
 Data are found through PCLF_DATA. Results are JSON lines in benchmarks/results/accuracy-NAME.jsonl; the main table comes
 from `pclf reproduce --preset best` (benchmarks/results/reproduction.json) and from benchmarks/peers_accuracy.py
-(benchmarks/results/peers-accuracy.jsonl).
+(benchmarks/results/peers-accuracy.jsonl), and that of events has a row from benchmarks/peers_events.py.
 """
 
 import json
@@ -166,7 +167,7 @@ def dense() -> Iterator[dict[str, Any]]:
         yield row
 
 
-def events(path: str) -> Iterator[dict[str, Any]]:
+def events(path: str | None = None) -> Iterator[dict[str, Any]]:
     """MovieLens 1M without its ratings: those of 4 and 5 are events, a fifth of them held out."""
     from pclf import datasets
 
@@ -174,9 +175,10 @@ def events(path: str) -> Iterator[dict[str, Any]]:
     liked = rated.ratings >= 4
     log = Ratings.from_events({"movies": (rated.user[liked], rated.item[liked])})
     split = hold_out(log, 0.2, seed=0)
-    pairs, last = (np.stack([part["movies"].user, part["movies"].item], axis=1) for part in (split.train, split.test))
-    valid = np.random.default_rng(0).random(len(pairs)) < 0.1
-    np.savez_compressed(path, train=pairs[~valid], valid=pairs[valid], test=last)
+    if path:
+        pairs, last = (np.stack([part["movies"].user, part["movies"].item], axis=1) for part in (split.train, split.test))
+        valid = np.random.default_rng(0).random(len(pairs)) < 0.1
+        np.savez_compressed(path, train=pairs[~valid], valid=pairs[valid], test=last)
 
     popular = FMM(1, 1, personal_weight=1.0, personal_factors=0)       # an offset an item: about the order of counts
     models = {"popularity": popular, "PCLF without the personal view": PCLF(**MIXTURE), "PCLF": PCLF(),
@@ -371,7 +373,7 @@ def events_part() -> list[str]:
              "at the best of 18 settings on validation events, `benchmarks/peers_events.py`). The clusters alone rank films about as their "
              "popularity does; what is gained beyond it comes from the personal view.", "",
              "| model | nDCG@10 | recall@10 | precision@10 | seconds |", "|---|---|---|---|---|"]
-    for r in read("accuracy-events"):
+    for r in read("accuracy-events") + read("peers-events"):
         lines.append(f"| {r['model']} | {r['ndcg@10']:.4f} | {r['recall@10']:.4f} | {r['precision@10']:.4f} | {r['seconds']} |")
     return lines
 
@@ -436,13 +438,21 @@ domain, of whom a personal view knows nothing. With common people the table of D
 a person has few ratings in the target. Run `pclf audit` on your own data."""
 
 
+def measure(word: str, *options: Any) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / f"accuracy-{word}.jsonl").open("w") as file:
+        for row in globals()[word](*options):
+            print(json.dumps(row), file=file, flush=True)
+            print(row)
+
+
 if __name__ == "__main__":
     word, *rest = sys.argv[1:] or ["page"]
-    if word in ("splits", "page"):
+    if word == "all":
+        for each in ("ablation", "curve", "overlap", "score", "dense", "events"):
+            measure(each)
+        page()
+    elif word in ("splits", "page"):
         globals()[word](*rest)
     else:
-        RESULTS.mkdir(exist_ok=True)
-        with (RESULTS / f"accuracy-{word}.jsonl").open("w") as file:
-            for row in globals()[word](*(int(x) if x.isdigit() else x for x in rest)):
-                print(json.dumps(row), file=file, flush=True)
-                print(row, flush=True)
+        measure(word, *(int(x) if x.isdigit() else x for x in rest))

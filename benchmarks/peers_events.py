@@ -4,7 +4,8 @@
     peers/bin/pip install implicit && peers/bin/python benchmarks/peers_events.py EVENTS.npz
 
 EVENTS.npz holds train, valid and test, (n, 2) each: user, item. Settings are the best of GRID by nDCG@10 on `valid`, after
-training on `train` without it; the row is of a fit on both. Adds to benchmarks/results/accuracy-events.jsonl.
+training on `train` without it; the row is of a fit on both. It goes to
+benchmarks/results/peers-events.jsonl.
 """
 
 import json
@@ -19,7 +20,7 @@ from scipy.sparse import csr_matrix
 
 GRID = [dict(zip(("factors", "alpha", "regularization"), x, strict=True))
         for x in product((12, 32, 64), (1, 5, 20), (0.01, 10.0))]
-OUT = Path(__file__).parent / "results/accuracy-events.jsonl"
+OUT = Path(__file__).parent / "results/peers-events.jsonl"
 
 
 def fit(train: np.ndarray, shape: tuple[int, int], settings: dict) -> AlternatingLeastSquares:
@@ -58,8 +59,7 @@ def main(path: str) -> None:
     seconds = time.perf_counter() - began
     row = {"model": f"implicit ALS, {settings['factors']} factors", "settings": settings,
            **scores(lists(model, both), test, shape), "seconds": round(seconds, 2)}
-    with OUT.open("a") as file:
-        print(json.dumps(row), file=file)
+    OUT.write_text(json.dumps(row) + "\n")
     print(row)
 
 
