@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from pclf.em.state import IntArray
 from pclf.engines.cpu import Floats, by_row, check_room, width
 from pclf.engines.kernels import SIXTEEN, compiled
 from pclf.engines.pooling import exp32
-from pclf.engines.simd import blend, dots, gather, load, minus, prefetch, store
+from pclf.engines.simd import blend, dots, gather, load, minus, plus, prefetch, store, zeros
 
 Array = Any
 FOUR = (0,) * 4      # lanes of weights
@@ -33,7 +34,7 @@ class Lists:
     level: NDArray[np.uint8]     # (n,)
     chosen_starts: NDArray[np.int64]
     chosen: IntArray             # the others that were chosen: all, or of events and absences the events
-    n_threads: int
+    cores: "Cores"
 
     @property
     def rated(self) -> NDArray[np.bool_]:
@@ -47,10 +48,13 @@ class Lists:
 
     def sums(self, x: Floats) -> Floats:
         """Of the rows of x that each row chose."""
-        x, out = np.ascontiguousarray(x), np.zeros((len(self.chosen_starts) - 1, x.shape[1]), x.dtype)
-        _in_threads(lambda rows: add_chosen(self.chosen_starts, self.chosen, x, rows[0], rows[1], out),
-                    _chunks(self.chosen_starts), self.n_threads, len(self.chosen))
-        return out
+        n, lanes = x.shape[1], (0,) * width(x.shape[1])
+        table = np.zeros((len(x), len(lanes)), x.dtype)
+        table[:, :n] = x
+        out = np.empty((len(self.chosen_starts) - 1, len(lanes)), x.dtype)
+        self.cores.run(lambda rows: add_chosen(self.chosen_starts, self.chosen, table, rows[0], rows[1], out, lanes),
+                       _chunks(self.chosen_starts), len(self.chosen))
+        return out[:, :n]
 
 
 class Cores:
@@ -83,10 +87,10 @@ class Cores:
             starts, order = by_row(row, n_rows)
             others, levels = other[order], level[order]
             if not least:
-                return Lists(starts, others, levels, starts, others, self.n_threads)
+                return Lists(starts, others, levels, starts, others, self)
             kept = levels >= least
             chosen_starts = np.concatenate([[0], np.cumsum(kept)])[starts]
-            return Lists(starts, others, levels, chosen_starts, others[kept], self.n_threads)
+            return Lists(starts, others, levels, chosen_starts, others[kept], self)
 
         return of(user, item, n_users), of(item, user, n_items)
 
@@ -99,8 +103,17 @@ class Cores:
         chunks = _chunks(lists.starts)
         out = [empty_sums(len(base), n_tilts, size) for _ in chunks]
         jobs = [(*given, *span, *sums, *vectors(size - n_tilts, size)) for span, sums in zip(chunks, out, strict=True)]
-        _in_threads(lambda job: newton(*job), jobs, self.n_threads, len(lists.level))
+        self.run(lambda job: newton(*job), jobs, len(lists.level))
         return [sum(part) for part in zip(*out, strict=True)]
+
+    def run(self, job: Callable[[Any], None], tasks: Sequence[Any], n_ratings: int) -> None:
+        """All tasks, which have so many ratings together."""
+        for _ in (map if self.n_threads == 1 or n_ratings < SMALL else self._pool.map)(job, tasks):
+            pass
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.n_threads, thread_name_prefix="pclf")
 
 
 def _chunks(starts: NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -109,15 +122,6 @@ def _chunks(starts: NDArray[np.int64]) -> list[tuple[int, int]]:
     bounds = np.searchsorted(starts, np.linspace(0, n, int(np.clip(n // CHUNK, *CHUNKS)) + 1))
     bounds[0], bounds[-1] = 0, len(starts) - 1
     return list(pairwise(bounds.tolist()))
-
-
-def _in_threads(job: Callable[[Any], None], tasks: Sequence[Any], n_threads: int, n_ratings: int) -> None:
-    if n_threads == 1 or n_ratings < SMALL:
-        for task in tasks:
-            job(task)
-    else:
-        with ThreadPoolExecutor(n_threads) as pool:
-            list(pool.map(job, tasks))
 
 
 def empty_sums(n_levels: int, n_tilts: int, size: int) -> tuple[Floats, Floats, Floats, Floats]:
@@ -156,12 +160,13 @@ def squares(factors: Floats) -> Floats:
 
 
 @compiled
-def add_chosen(starts: Array, chosen: Array, x: Array, start: int, stop: int, out: Array) -> None:
-    """out[row] += the rows of x that it chose, for the rows start..stop."""
+def add_chosen(starts: Array, chosen: Array, x: Array, start: int, stop: int, out: Array, lanes: Any) -> None:
+    """out[row] = the sum of the rows of x that it chose, for the rows start..stop."""
     for row in range(start, stop):
+        total = zeros(x, lanes)
         for j in range(starts[row], starts[row + 1]):
-            for c in range(x.shape[1]):
-                out[row, c] += x[chosen[j], c]
+            total = plus(total, load(x, np.int64(chosen[j]), lanes))
+        store(out, row, total)
 
 
 @compiled
