@@ -6,8 +6,8 @@ from pclf.evaluate import paper
 
 # `pclf reproduce --pair BC-ML --given 10 --repeats 2 --models BIAS,FMM,PCLF --preset best --json`: MAE of the mean and
 # the median rule. Another NumPy or processor moves the fourth digit.
-GOLDEN = {("BC", "PCLF"): (0.5437, 0.4775), ("BC", "FMM"): (0.5437, 0.4775),
-          ("ML", "PCLF"): (0.7476, 0.7038), ("ML", "FMM"): (0.7476, 0.7038)}
+GOLDEN = {("BC", "PCLF"): (0.5421, 0.4775), ("BC", "FMM"): (0.5421, 0.4775),
+          ("ML", "PCLF"): (0.7468, 0.7043), ("ML", "FMM"): (0.7468, 0.7043)}
 TOLERANCE = 0.003
 
 
