@@ -37,7 +37,8 @@ class Split:
     def of(cls, data: Ratings, parts: Mapping[str, Part], recipe: Mapping[str, Any]) -> "Split":
         """From 0 (left out), 1 (train) or 2 (test) for each rating of each domain."""
         if set(parts) != set(data.domains):
-            raise DataError(f"a split must part every domain ({', '.join(data.domains)}); got {', '.join(parts) or 'none'}")
+            raise DataError(f"a split must part every domain ({', '.join(data.domains)}); got "
+                            f"{', '.join(parts) or 'none'}")
         for name, part in parts.items():
             if part.dtype != np.uint8 or (len(part) and part.max() > TEST):
                 raise DataError(f"the part of {name!r} must be 0 (left out), 1 (train) or 2 (test) for each rating, as "

@@ -45,6 +45,7 @@ DRAW = 0.5           # absences of an item are drawn by this power of its events
 FREEDOM = 4.0        # degrees of freedom of the users' shapes
 GAUSSIAN = 0.0       # of the items': none
 COUNTS = 3           # numbers that say how often an item was rated
+NOWHERE = 1e-8       # squared distance from the middle that is rounding, not a direction
 
 
 @dataclass(frozen=True)
@@ -286,7 +287,7 @@ def _about_items(n: NDArray[np.int64], count: Floats, stands: Floats) -> Floats:
     of length 1, in which they stand among those who chose them. No rating is as much as one. (V, 3 + Q)
     """
     log_count = (np.log(np.maximum(n, 1)) - count[0]) / count[1]
-    direction = stands / np.maximum(np.linalg.norm(stands, axis=1, keepdims=True), 1e-9)
+    direction = stands / np.sqrt((stands**2).sum(axis=1, keepdims=True) + NOWHERE)
     return np.column_stack([np.ones_like(log_count), log_count, log_count**2, direction])
 
 
