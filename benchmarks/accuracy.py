@@ -6,6 +6,7 @@
     python benchmarks/accuracy.py overlap           # the same with people who rate in both domains (Douban)
     python benchmarks/accuracy.py dense             # MovieLens 1M, random 90/10
     python benchmarks/accuracy.py events [FILE.npz] # MovieLens 1M without ratings; the split for peers_events.py
+    python benchmarks/accuracy.py similar           # do similar films have genres in common? (MovieLens 100K)
     python benchmarks/accuracy.py score             # the distribution against a Gaussian around the bias model
     python benchmarks/accuracy.py page              # docs/accuracy.md, from benchmarks/results
     python benchmarks/accuracy.py all               # all of them but `splits`, in turn; a quarter of an hour on 2 cores
@@ -16,6 +17,7 @@ from `pclf reproduce --preset best` (benchmarks/results/reproduction.json) and f
 """
 
 import json
+import os
 import sys
 import time
 from collections import defaultdict
@@ -189,6 +191,31 @@ def events(path: str | None = None) -> Iterator[dict[str, Any]]:
         yield {"model": name, **{r.metric: r.value for r in rows}, "seconds": round(rows[0].seconds, 2)}
 
 
+def similar(n_films: int = 300, n: int = 10) -> Iterator[dict[str, Any]]:
+    """Of the best known films of MovieLens 100K, the genres that they have in common with those most like them."""
+    from pclf import datasets
+
+    films = datasets.load("ml-100k")
+    d = films["movies"]
+    lines = (Path(os.environ["PCLF_DATA"]) / "ml-100k/u.item").read_text("latin-1").splitlines()
+    genres = {int(row[0]): np.array(row[5:], int) for row in (line.split("|") for line in lines)}
+    has = np.stack([genres[int(film)] for film in d.items.ids])                      # (V, genres)
+    common, either = has @ has.T, has.sum(axis=1)[:, None] + has.sum(axis=1) - has @ has.T
+    jaccard, counts = common / np.maximum(either, 1), np.bincount(d.item, minlength=d.n_items)
+    known = np.argsort(-counts, kind="stable")[:n_films]
+    for name, model in {"PCLF": PCLF(), "PCLF without the personal view": PCLF(**MIXTURE)}.items():
+        model.fit(films)
+        found = [d.items.encode([r.item for r in model.similar_items("movies", d.items.ids[film], n)]) for film in known]
+        yield {"by": name, "films": n_films, "n": n, "jaccard": float(jaccard[known[:, None], found].mean())}
+    rated = np.zeros((d.n_users, d.n_items), np.float32)
+    rated[d.user, d.item] = 1
+    together = rated.T @ rated / np.sqrt(np.outer(counts, counts))
+    np.fill_diagonal(together, -1)
+    yield {"by": "rated by the same people (cosine)", "films": n_films, "n": n,
+           "jaccard": float(jaccard[known[:, None], np.argsort(-together[known], axis=1)[:, :n]].mean())}
+    yield {"by": "chance", "films": n_films, "n": n, "jaccard": float(jaccard[known].mean())}
+
+
 def score(repeats: int = 10, given: int = 10) -> Iterator[dict[str, Any]]:
     """Log score of a Gaussian around the bias model, cut at the middles between levels; its spread is that of the
     training residuals."""
@@ -218,7 +245,8 @@ def page() -> None:
         ("Root mean squared error", "rmse", ("rmse",)),
     ):
         text += ["", f"### {title}", "", table(best, peers, key, peer_keys)]
-    text += ["", *distribution(ours), "", *ablation_part(), "", *curve_part(), "", *overlap_part(), "", *dense_part(), "", *events_part(), "", TAIL]
+    text += ["", *distribution(ours), "", *ablation_part(), "", *curve_part(), "", *overlap_part(), "", *dense_part(), "", *events_part(), "",
+             *similar_part(), "", TAIL]
     (DOCS / "accuracy.md").write_text("\n".join(text) + "\n")
 
 
@@ -378,6 +406,15 @@ def events_part() -> list[str]:
     return lines
 
 
+def similar_part() -> list[str]:
+    rows = read("accuracy-similar")
+    lines = ["## Similar items", "", f"MovieLens 100K: the {rows[0]['n']} films most like each of the {rows[0]['films']} with most ratings, "
+             "and the share of genres that they have in common with it (Jaccard index). No model sees genres "
+             "(`python benchmarks/accuracy.py similar`). In one domain, `similar_items` compares the factors of the personal view; "
+             "without one, and between domains, what the user clusters think.", "", "| similar by | genres in common |", "|---|---|"]
+    return lines + [f"| {r['by']} | {r['jaccard']:.3f} |" for r in rows]
+
+
 def read(name: str) -> list[dict[str, Any]]:
     path = RESULTS / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -449,7 +486,7 @@ def measure(word: str, *options: Any) -> None:
 if __name__ == "__main__":
     word, *rest = sys.argv[1:] or ["page"]
     if word == "all":
-        for each in ("ablation", "curve", "overlap", "score", "dense", "events"):
+        for each in ("ablation", "curve", "overlap", "score", "dense", "events", "similar"):
             measure(each)
         page()
     elif word in ("splits", "page"):

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -50,6 +51,11 @@ def mixture(request, data):
 @pytest.fixture(scope="module")
 def model(data):
     return pclf.PCLF.paper(**SMALL["PCLF"], max_iter=100).fit(data, random_state=3)
+
+
+@pytest.fixture(scope="module")
+def personal_model(data):
+    return pclf.PCLF(n_restarts=1, max_iter=10).fit(data, random_state=3)
 
 
 def test_predictions_are_on_the_scale_for_everyone_and_everything(fitted, data):
@@ -392,12 +398,26 @@ def test_a_new_item_is_placed_by_its_ratings(model, data):
         model.predict("books", "b1", item)
 
 
-def test_similar_items_are_of_the_same_kind_also_across_domains(model):
-    even = model.similar_items("films", "films 2", n=10)
-    assert len(even) == 10
-    assert sum(int(r.item.split()[1]) % 2 == 0 for r in even) >= 8
+def test_similar_items_are_of_the_same_kind_also_across_domains(model, personal_model):
+    for each in (model, personal_model):
+        even = each.similar_items("films", "films 2", n=10)
+        assert len(even) == 10
+        assert sum(int(r.item.split()[1]) % 2 == 0 for r in even) >= 8
+        assert all(before.score >= after.score for before, after in pairwise(even))
     books = model.similar_items("films", "films 2", n=10, to="books")
     assert all(r.item.startswith("books") for r in books)
+
+
+def test_an_explanation_names_what_the_user_rated_that_is_like_the_item(personal_model, data):
+    model, films = personal_model, data["films"]
+    title = films.title(int(films.item[films.user == films.users.code("f1")][0]))
+    for who in ("f1", model.fold_in({"films": {"films 2": 5, "films 4": 4, "films 3": 1}})):
+        why = model.explain("films", who, "films 8")
+        assert 1 <= len(why.nearest) <= 3
+        assert all(int(near.title.split()[1]) % 2 == 0 for near in why.nearest)
+        assert f"most like it: {why.nearest[0].title}, rated {why.nearest[0].rating:g}" in why.text
+    assert title not in [near.title for near in model.explain("films", "f1", title).nearest]
+    assert not model.explain("films", "b1", "films 8").nearest                # a reader, who rated no film
 
 
 def test_explanations_are_of_the_prediction(mixture):

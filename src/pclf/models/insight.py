@@ -2,15 +2,19 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pclf.models.base import Floats, Recommendation
+from pclf.models.base import Floats, Recommendation, as_list
+from pclf.models.member import Guest
 from pclf.models.weights import softmax
 
 if TYPE_CHECKING:
     from pclf.models.mixture import _Mixture
+
+FEW = 5.0            # ratings with which an item is half as surely like another as it looks
+ALIKE = 0.4          # likeness from which one item is a reason for another
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,14 @@ class Part:
     cell_rating: float = 0.0                   # S there
 
 
+class Nearest(NamedTuple):
+    """Something that a user rated, and how much it is like something else, at most 1."""
+
+    title: str
+    rating: float
+    likeness: float
+
+
 @dataclass(frozen=True)
 class Explanation:
     """Why a rating is predicted: in words (`text`) and in numbers."""
@@ -49,6 +61,7 @@ class Explanation:
     distribution: Floats = field(repr=False)               # (R,)
     parts: tuple[Part, ...]
     user_clusters: tuple[tuple[int, float], ...]           # the strongest, with P(k | u)
+    nearest: tuple[Nearest, ...] = ()                      # what the user rated that is most like the item
 
     def __str__(self) -> str:
         return self.text
@@ -99,8 +112,29 @@ def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_doma
         probability = softmax(model.personal_[domain].logits(users.personal, items.personal))[0]
         parts.append(Part("personal", own, float(probability @ values)))
     title = target.title(int(target.items.encode([item])[0])) if item in target.items else "the new item"
-    return Explanation(_in_words(model, domain, title, prediction, parts, strongest), prediction, distribution,
-                       tuple(parts), strongest)
+    nearest = _nearest(model, domain, as_list(user)[0], item, items.personal, user_domain)
+    return Explanation(_in_words(model, domain, title, prediction, parts, strongest, nearest), prediction, distribution,
+                       tuple(parts), strongest, nearest)
+
+
+def _nearest(model: "_Mixture", domain: str, user: Any, item: Hashable, rows: Floats | None,
+             user_domain: str | None, n: int = 3) -> tuple[Nearest, ...]:
+    """What the user rated in a domain that is most like an item. rows: its row in the personal view, (1, D)."""
+    target, view = model._domain(domain), model.personal_.get(domain)
+    if view is None or rows is None or not view.item_factors.shape[1]:
+        return ()
+    if isinstance(user, Guest):
+        given = user.ratings.get(domain, {})
+        codes, ratings = target.items.encode(list(given)), np.array(list(given.values()))
+    else:
+        home, code = model._find_user(domain, user, user_domain)
+        mine = np.flatnonzero(target.user == code) if home == domain else np.empty(0, int)
+        codes, ratings = target.item[mine], target.ratings[mine]
+    likeness = _cosines(view.item_factors[codes], rows[0, -view.item_factors.shape[1]:])
+    if item in target.items:
+        likeness[codes == target.items.code(item)] = -1              # it is no reason for itself
+    best = [i for i in np.argsort(-likeness, kind="stable")[:n] if likeness[i] >= ALIKE]
+    return tuple(Nearest(target.title(int(codes[i])), float(ratings[i]), float(likeness[i])) for i in best)
 
 
 def user_shares(model: "_Mixture") -> dict[str, Floats]:
@@ -112,10 +146,12 @@ def user_shares(model: "_Mixture") -> dict[str, Floats]:
 
 
 def similar_items(model: "_Mixture", domain: str, item: Hashable, n: int, to: str) -> list[Recommendation]:
-    """Items of `to` whose ratings by the user clusters correlate best with those of `item`.
+    """Items of `to` that are most like an item.
 
-    The profile of an item is the mean rating that each user cluster gives it; user clusters are shared by all
-    domains, so profiles of a film and a book compare.
+    In one domain, by the direction of their factors in the personal view, where there is one: who likes the one, likes
+    the other, and the same people choose them. The fewer ratings an item has, the less surely it is like another.
+    Between domains, and without such a view, by profiles: the mean rating that each user cluster gives, less what is
+    given to all. User clusters are shared by all domains, so profiles of a film and a book compare.
     """
     source, target = model._domain(domain), model._domain(to)
     if model.layout_.separate_users and to != domain:
@@ -124,14 +160,23 @@ def similar_items(model: "_Mixture", domain: str, item: Hashable, n: int, to: st
     if n < 1:
         raise ValueError(f"n must be at least 1; got {n}.")
     code = source.items.code(item, f"item in {domain!r}")
-    own = _profiles(model, domain)[code]
-    others = _profiles(model, to)
-    scores = others @ own / np.maximum(np.linalg.norm(others, axis=1) * np.linalg.norm(own), 1e-12)
+    view = model.personal_.get(domain)
+    if to == domain and view is not None and view.item_factors.shape[1]:
+        counts = _counts(target.item, target.n_items)
+        scores = _cosines(view.item_factors, view.item_factors[code]) * counts / (counts + FEW)
+    else:
+        scores = _cosines(_profiles(model, to), _profiles(model, domain)[code])
     if to == domain:
         scores[code] = -np.inf
     order = np.argsort(-scores, kind="stable")[: min(n, len(scores) - (to == domain))]
     return [Recommendation(i, float(scores[c]), target.title(int(c)))
             for i, c in zip(target.items.decode(order), order, strict=True)]
+
+
+def _cosines(rows: Floats, own: Floats) -> Floats:
+    """Of the angles between rows and one of their kind. (n,)"""
+    out: Floats = rows @ own / np.maximum(np.linalg.norm(rows, axis=1) * np.linalg.norm(own), 1e-12)
+    return out
 
 
 def _profiles(model: "_Mixture", domain: str) -> Floats:
@@ -164,7 +209,7 @@ def _counts(codes: Any, size: int) -> Floats:
 
 
 def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, parts: list[Part],
-              strongest: tuple[tuple[int, float], ...]) -> str:
+              strongest: tuple[tuple[int, float], ...], nearest: tuple[Nearest, ...]) -> str:
     target = model.data_.domains[domain]
     expected = f"{prediction:.2f} of {target.scale.values[-1]:g} expected"
     if target.events:
@@ -179,6 +224,9 @@ def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, par
         if part.cell is None:
             lines.append(f"{part.weight:.0%} from what is known of this user and this item alone, which says "
                          f"{part.prediction:.2f}.")
+            if nearest:
+                said = "; ".join(x.title if target.events else f"{x.title}, rated {x.rating:g}" for x in nearest)
+                lines.append(f"Of all that the user {'did' if target.events else 'rated'}, most like it: {said}.")
             continue
         kind = "common" if part.view == "common" else f"{part.view}-only"
         like = ", ".join(t for _, t, _ in members[part.view, part.cell[1]] if t != title)

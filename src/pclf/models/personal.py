@@ -71,6 +71,11 @@ class Personal:
         """The row of a user of whom nothing is known. (D,)"""
         return self.user_weights[0]
 
+    @property
+    def item_factors(self) -> Floats:
+        """(V, F)"""
+        return self.items[:, len(tilts(len(self.base))):]
+
     def logits(self, users: Floats, items: Floats) -> Floats:
         """log P(r | u, v) up to a constant, for pairs of rows. (n, R)"""
         tilt = tilts(len(self.base))

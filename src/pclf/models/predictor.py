@@ -153,7 +153,10 @@ class _Predictor(Recommender):
         return NewItem(self._mark, domain, tuple(out), own)
 
     def similar_items(self, domain: str, item: Hashable, n: int = 10, *, to: str | None = None) -> list[Recommendation]:
-        """Items that the user clusters rate alike, in the same domain or in another (`to`)."""
+        """Items that are liked by the same people or, in another domain (`to`), rated alike by the user clusters.
+
+        A score is at most 1.
+        """
         return insight.similar_items(self, domain, item, n, to or domain)
 
     def explain(self, domain: str, user: Any, item: Hashable, *,
