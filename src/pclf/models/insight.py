@@ -216,11 +216,11 @@ def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, par
         expected = f"probability {prediction:.2f} among draws"
     members = {(c.view, c.index): c.members.get(domain, []) for c in _item_clusters(model, domain)}
     lines = [f"{title}: {expected}."]
-    tastes = ", ".join(f"cluster {k} ({p:.0%})" for i, (k, p) in enumerate(strongest) if p >= 0.05 or not i)
-    lines.append(f"The user's tastes: {tastes}.")
-    for part in sorted(parts, key=lambda part: -part.weight):
-        if part.weight < 0.05:
-            continue
+    heard = [part for part in sorted(parts, key=lambda part: -part.weight) if part.weight >= 0.05]
+    if any(part.cell for part in heard):
+        tastes = ", ".join(f"cluster {k} ({p:.0%})" for i, (k, p) in enumerate(strongest) if p >= 0.05 or not i)
+        lines.append(f"The user's tastes: {tastes}.")
+    for part in heard:
         if part.cell is None:
             lines.append(f"{part.weight:.0%} from what is known of this user and this item alone, which says "
                          f"{part.prediction:.2f}.")
