@@ -45,6 +45,7 @@ RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parent.parent / "docs"
 DOMAINS, GIVEN = ("BC", "ML", "EM"), (5, 10, 15)
 MEDIAN = ", its own median"      # of a peer that predicts a distribution
+MEASURED = ("ablation", "constants", "curve", "overlap", "score", "dense", "events", "similar")
 MIXTURE = {"personal_weight": 0.0}
 ABLATION: dict[str, dict[str, Any]] = {
     "everything": {},
@@ -529,10 +530,12 @@ def measure(word: str, *options: Any) -> None:
 if __name__ == "__main__":
     word, *rest = sys.argv[1:] or ["page"]
     if word == "all":
-        for each in ("ablation", "constants", "curve", "overlap", "score", "dense", "events", "similar"):
+        for each in MEASURED:
             measure(each)
         page()
     elif word in ("splits", "page"):
         globals()[word](*rest)
-    else:
+    elif word in MEASURED:
         measure(word, *(int(x) if x.isdigit() else x for x in rest))
+    else:
+        sys.exit(f"unknown word {word!r}: {', '.join(('all', 'splits', 'page', *MEASURED))}")
