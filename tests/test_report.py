@@ -518,6 +518,9 @@ def test_a_report_of_events_speaks_of_events():
     html = report.render(small(n_restarts=1).fit(log, engine="reference"))
     assert not re.findall(r".{20}\bratings?\b.{20}", re.sub(r"<style.*?</style>", "", html, flags=re.DOTALL))
     assert f"{log.n_ratings} events by 30 users" in html
+    table = html[html.index('id="users"'):html.index('id="shares"')]
+    assert "likes more" in table
+    assert ">mean" not in table                              # of events, which are all 1
     assert "there is no event" in html
     model = small(n_restarts=1).fit(make_ratings(), engine="reference")
     assert (facts.decimals(model, next(iter(model.data_.domains))), facts.word(model.data_)) == (1, "rating")

@@ -254,7 +254,7 @@ def _user_tables(model: "_Mixture", views: list[ViewPage]) -> list[dict[str, Any
 def _user_table(model: "_Mixture", names: list[str], view: int, views: list[ViewPage]) -> dict[str, Any]:
     users = facts.pooled(model, {name: facts.user_shares(model)[name] for name in names})
     items = facts.pooled(model, facts.item_shares(model, view))
-    means = {name: facts.user_cluster_means(model, name) for name in names}
+    means = {name: facts.user_cluster_means(model, name) for name in names if not model.data_[name].events}   # all 1
     above = facts.above_own_mean(model.rating_matrix(view, names[0]), items)
     above -= users @ above                       # what everybody likes tells nothing about one cluster
     above[:, items < facts.EMPTY] = 0
@@ -264,9 +264,9 @@ def _user_table(model: "_Mixture", names: list[str], view: int, views: list[View
         if users[k] < facts.EMPTY:
             continue
         labels = [f"{views[view].label} {c}" for c in (above[k].argmax(), above[k].argmin())]
-        rows.append({"index": int(k), "share": float(users[k]), "means": [float(means[n][k]) for n in names],
+        rows.append({"index": int(k), "share": float(users[k]), "means": [float(mean[k]) for mean in means.values()],
                      "likes": [(label, words.get(label, [])) for label in labels]})
-    return {"names": names, "rows": rows, "n_empty": len(users) - len(rows)}
+    return {"names": names, "rated": list(means), "rows": rows, "n_empty": len(users) - len(rows)}
 
 
 def _user_figure(model: "_Mixture") -> Figure | None:
