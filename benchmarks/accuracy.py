@@ -18,7 +18,6 @@ from `pclf reproduce --preset best` (benchmarks/results/reproduction.json) and f
 """
 
 import json
-import os
 import sys
 import time
 from collections import defaultdict
@@ -225,7 +224,7 @@ def similar(n_films: int = 300, n: int = 10) -> Iterator[dict[str, Any]]:
 
     films = datasets.load("ml-100k")
     d = films["movies"]
-    lines = (Path(os.environ["PCLF_DATA"]) / "ml-100k/u.item").read_text("latin-1").splitlines()
+    lines = datasets.info("ml-100k").paths[0].with_name("u.item").read_text("latin-1").splitlines()
     genres = {int(row[0]): np.array(row[5:], int) for row in (line.split("|") for line in lines)}
     has = np.stack([genres[int(film)] for film in d.items.ids])                      # (V, genres)
     common, either = has @ has.T, has.sum(axis=1)[:, None] + has.sum(axis=1) - has @ has.T

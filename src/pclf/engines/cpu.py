@@ -81,7 +81,41 @@ class Counts(NamedTuple):
     tables: list[NDArray[np.float64]]     # (R, K, C)
 
 
-class CpuEngine:
+class Threads:
+    """`n_threads` of them that stay, for an engine and for the personal view beside it."""
+
+    n_threads: int
+
+    def _map(self, function: Callable[[X], Y], tasks: Sequence[X]) -> list[Y]:
+        """The results of all tasks. Threads, this one among them, take the next task as long as there is one."""
+        if len(tasks) < 2 or self.n_threads == 1:
+            return [function(task) for task in tasks]
+        todo, done = deque(range(len(tasks))), dict[int, Y]()
+
+        def work() -> None:
+            while todo:
+                try:
+                    i = todo.popleft()
+                except IndexError:                  # another thread was faster
+                    return
+                done[i] = function(tasks[i])
+
+        others = [self._pool.submit(work) for _ in range(min(self.n_threads, len(tasks)) - 1)]
+        try:
+            work()
+            for other in others:
+                other.result()
+        finally:                                    # after Ctrl-C too, nobody writes to the arrays
+            todo.clear()
+            wait(others)
+        return [done[i] for i in range(len(tasks))]
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.n_threads, thread_name_prefix="pclf")
+
+
+class CpuEngine(Threads):
     """numba on `n_threads` cores, all by default, in "float32" or "float64". Tables are float64 in both."""
 
     name = "cpu"
@@ -247,34 +281,6 @@ class CpuEngine:
         spans = _spans(len(x), PARTS if x.size >= SMALL else 1)
         self._map(lambda span: np.power(x[slice(*span)], beta, out=out[slice(*span)]), spans)
         return out
-
-    def _map(self, function: Callable[[X], Y], tasks: Sequence[X]) -> list[Y]:
-        """The results of all tasks. Threads, this one among them, take the next task as long as there is one."""
-        if len(tasks) < 2 or self.n_threads == 1:
-            return [function(task) for task in tasks]
-        todo, done = deque(range(len(tasks))), dict[int, Y]()
-
-        def work() -> None:
-            while todo:
-                try:
-                    i = todo.popleft()
-                except IndexError:                  # another thread was faster
-                    return
-                done[i] = function(tasks[i])
-
-        others = [self._pool.submit(work) for _ in range(min(self.n_threads, len(tasks)) - 1)]
-        try:
-            work()
-            for other in others:
-                other.result()
-        finally:                                    # after Ctrl-C too, nobody writes to the arrays
-            todo.clear()
-            wait(others)
-        return [done[i] for i in range(len(tasks))]
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.n_threads, thread_name_prefix="pclf")
 
 
 def check_room(needed: int, what: str, way_out: str) -> None:

@@ -1,10 +1,8 @@
 """The personal view on the cores of the CPU: one Newton step of every row, given the rows of the other side."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.em.state import IntArray
-from pclf.engines.cpu import Floats, by_row, check_room, width
+from pclf.engines.cpu import Floats, Threads, by_row, check_room, width
 from pclf.engines.kernels import SIXTEEN, compiled
 from pclf.engines.pooling import exp32
 from pclf.engines.simd import blend, dots, gather, load, minus, plus, prefetch, store, zeros
@@ -32,7 +30,7 @@ class Lists:
     starts: NDArray[np.int64]    # (rows + 1,)
     other: IntArray              # (n,)
     level: NDArray[np.uint8]     # (n,)
-    chosen_starts: NDArray[np.int64]
+    chosen_starts: NDArray[np.int64]   # (rows + 1,)
     chosen: IntArray             # the others that were chosen: all, or of events and absences the events
     cores: "Cores"
 
@@ -57,7 +55,7 @@ class Lists:
         return out[:, :n]
 
 
-class Cores:
+class Cores(Threads):
     """Where the personal view is learned: here, by threads. `gpu_ordinal.Card` does the same on a GPU."""
 
     most = 50_000_000    # ratings above which there is no personal view unless it is asked for: it would take minutes
@@ -108,12 +106,11 @@ class Cores:
 
     def run(self, job: Callable[[Any], None], tasks: Sequence[Any], n_ratings: int) -> None:
         """All tasks, which have so many ratings together."""
-        for _ in (map if self.n_threads == 1 or n_ratings < SMALL else self._pool.map)(job, tasks):
-            pass
-
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self.n_threads, thread_name_prefix="pclf")
+        if n_ratings < SMALL:
+            for task in tasks:
+                job(task)
+        else:
+            self._map(job, tasks)
 
 
 def _chunks(starts: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -254,7 +254,8 @@ def _user_tables(model: "_Mixture", views: list[ViewPage]) -> list[dict[str, Any
 def _user_table(model: "_Mixture", names: list[str], view: int, views: list[ViewPage]) -> dict[str, Any]:
     users = facts.pooled(model, {name: facts.user_shares(model)[name] for name in names})
     items = facts.pooled(model, facts.item_shares(model, view))
-    means = {name: facts.user_cluster_means(model, name) for name in names if not model.data_[name].events}   # all 1
+    means = {name: facts.user_cluster_means(model, name) for name in names
+             if not model.data_[name].events}                      # which are all 1
     above = facts.above_own_mean(model.rating_matrix(view, names[0]), items)
     above -= users @ above                       # what everybody likes tells nothing about one cluster
     above[:, items < facts.EMPTY] = 0
