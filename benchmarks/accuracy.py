@@ -519,11 +519,13 @@ a person has few ratings in the target. Run `pclf audit` on your own data."""
 
 
 def measure(word: str, *options: Any) -> None:
+    """Results take the place of older ones when all of them are there."""
     RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / f"accuracy-{word}.jsonl").open("w") as file:
-        for row in globals()[word](*options):
-            print(json.dumps(row), file=file, flush=True)
-            print(row)
+    rows = []
+    for row in globals()[word](*options):
+        rows.append(json.dumps(row) + "\n")
+        print(row, flush=True)
+    (RESULTS / f"accuracy-{word}.jsonl").write_text("".join(rows))
 
 
 if __name__ == "__main__":

@@ -12,4 +12,4 @@ print(found)
 
 print("\nFor scripts, every comparison is a row:")
 row = found.rows[2]
-print({name: row[name] for name in ("target", "model", "sources", "mae", "against", "effect_percent", "p_holm")})
+print({name: row[name] for name in ("target", "model", "sources", "error", "against", "effect_percent", "p_holm")})

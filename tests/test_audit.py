@@ -9,7 +9,7 @@ from scipy import stats
 from pclf.data.ratings import Ratings
 from pclf.errors import DataError
 from pclf.evaluate.audit import audit, effect
-from pclf.evaluate.trial import Arm, Fit, Trial, twin
+from pclf.evaluate.trial import Arm, Fit, Trial, ranks, twin
 from pclf.evaluate.verdicts import verdict
 from pclf.models.bias import Bias
 from pclf.models.fmm import FMM
@@ -17,8 +17,8 @@ from pclf.models.pclf import PCLF
 from pclf.models.rmgm import RMGM
 from pclf.report import plots
 
-KEYS = {"part", "target", "size", "model", "sources", "shuffled", "mae", "against", "effect_percent", "low", "high",
-        "p", "p_holm", "p_wilcoxon", "n_users"}
+KEYS = {"part", "target", "size", "model", "sources", "shuffled", "measure", "error", "against", "effect_percent",
+        "low", "high", "p", "p_holm", "p_wilcoxon", "n_users"}
 CODEBOOK = np.array([[5, 4, 2, 1], [2, 5, 5, 3], [3, 1, 4, 5], [1, 2, 1, 4]])   # tastes x kinds of item
 SMALL = PCLF(8, 6, 2, personal_weight=0.0, n_restarts=3, max_iter=50)
 QUICK = PCLF(3, 2, 2, personal_weight=0.0, n_restarts=1, max_iter=10)
@@ -44,6 +44,16 @@ def two_domains(related=True, seed=0):
 def three_domains():
     rng = np.random.default_rng(0)
     return Ratings.from_arrays({name: catalogue(rng, 12, 15, 8) for name in ("a", "b", "c")}, scale=(1, 5))
+
+
+def events(seed=0):
+    """What the same 60 people of four tastes did: mostly things of one kind, many films and few books."""
+    rng = np.random.default_rng(seed)
+    taste, logs = rng.integers(4, size=60), {}
+    for name, n_items, often in (("films", 80, 0.6), ("books", 40, 0.4)):
+        kind = rng.integers(4, size=n_items)
+        logs[name] = np.nonzero(rng.random((60, n_items)) < np.where(taste[:, None] == kind, often, 0.03))
+    return Ratings.from_events(logs, shared_users=True)
 
 
 def row(effect_percent=0.0, low=None, high=None, p_holm=0.001, *, target="books", sources=("music",), size=200,
@@ -79,7 +89,7 @@ def test_a_gain_from_ratings_at_random_is_not_called_transfer():
     """Many clusters over-fit eleven people, and any other ratings hold them back: the control does, too."""
     model = PCLF(personal_weight=0.0, n_restarts=2, max_iter=25)
     sentence = audit(two_domains(related=False, seed=1), given=6, sizes=(), model=model).verdicts[1]
-    assert "lowers" not in sentence or "but shuffled ratings of films help as much" in sentence
+    assert "lowers" not in sentence or "but shuffled data of films help as much" in sentence
 
 
 def test_a_control_with_shuffled_ratings_loses_what_the_codebook_gave(related):
@@ -94,7 +104,7 @@ def test_the_same_seed_gives_the_same_audit_in_one_process_or_two():
     one, two, other = (audit(three_domains(), given=4, sizes=(), repeats=1, model=QUICK, seed=seed, n_jobs=n_jobs)
                        for seed, n_jobs in ((0, 1), (0, 2), (1, 1)))
     assert one.to_dict() == two.to_dict()
-    assert one.rows[0]["mae"] != other.rows[0]["mae"]
+    assert one.rows[0]["error"] != other.rows[0]["error"]
 
 
 def test_every_row_has_every_key_and_everything_is_json(related):
@@ -275,10 +285,10 @@ def test_luck_of_a_whole_repeat_widens_the_interval():
      "Pooling with music, films or both together makes no difference to the error of books."),
     ([row(-1.8, -2.6, -0.9), row(-0.1, -0.9, 0.7, 0.8, against="shuffled"),
       row(-1.7, -2.5, -0.8, shuffled=True)],
-     "Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6), but shuffled ratings of music "
+     "Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6), but shuffled data of music "
      "help as much, so it is not knowledge about tastes that is transferred."),
     ([row(-1.8, -2.6, -0.9), row(-1.5, -3.1, 0.1, 0.07, against="shuffled")],
-     "Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6), though shuffled ratings of "
+     "Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6), though shuffled data of "
      "music are not clearly worse."),
     ([row(-1.8, -2.6, -0.9), row(-1.5, -2.1, -0.9, against="shuffled"), row(3.0, 2.0, 4.0, against="Bias")],
      "Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6); a plain bias model does better "
@@ -297,7 +307,7 @@ def test_luck_of_a_whole_repeat_widens_the_interval():
       row(0, -1, 1, 1, against="shuffled", sources=("music", "films"))],
      "Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6); with films it lowers it by "
      "1.0 % (95 % interval 0.1 to 2.0); with both together it lowers it by 2.0 % (95 % interval 1.0 to 3.0), but "
-     "shuffled ratings of the others help as much, so it is not knowledge about tastes that is transferred."),
+     "shuffled data of the others help as much, so it is not knowledge about tastes that is transferred."),
 ])
 def test_the_verdict_is_one_sentence(rows, sentence):
     others = [row(-9, -10, -8, target="films"), row(9, 8, 10, against="all", part="left out")]
@@ -347,6 +357,43 @@ def test_nothing_can_be_learnt_or_lost_where_all_ratings_are_the_same():
 def test_bad_options_are_refused(options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         audit(two_domains(), **options)
+
+
+def test_events_are_audited_by_where_they_stand_in_the_lists():
+    found = audit(events(), given=1, repeats=2, sizes=(8,), model=PCLF(4, 2, 2, n_restarts=1, max_iter=10))
+    books = [r for r in found.rows if r["target"] == "books"]
+    assert {r["measure"] for r in books} == {"mean rank"}
+    assert "Bias" not in {r["model"] for r in books}
+    own = [r for r in books if (r["part"], r["model"], r["shuffled"]) == ("pooling", "PCLF", False)]
+    pooled, control = (next(r for r in own if r["against"] == base) for base in ("FMM", "shuffled"))
+    assert pooled["error"] < 0.3                                 # chance is 0.5
+    assert max(pooled["high"], control["high"]) < 0
+    assert found.verdicts[1].startswith("Pooling with films lowers the error of books by ")
+    page = str(found)
+    assert "held-out users known by 1 event, 2 repeats" in page
+    assert "Learning curve of books: mean rank by" in page
+
+
+def test_ranks_are_the_places_among_what_a_user_has_not_done():
+    data = events()
+    model = FMM(4, 4, personal_weight=0.0, n_restarts=1, max_iter=5).fit(data)
+    books = data["books"]
+    lists = [[r.item for r in model.recommend("books", user, n=40)] for user in range(3)]
+    new = [(user, item) for user, of_user in enumerate(lists) for item in of_user]
+    user, item = (np.array(codes, np.int32) for codes in zip(
+        *((books.users.encode([u])[0], books.items.encode([i])[0]) for u, i in new), strict=True))
+    expected = np.concatenate([np.linspace(0, 1, len(of_user)) for of_user in lists])
+    np.testing.assert_allclose(ranks(model, books, user, item), expected)
+
+
+def test_shuffled_events_keep_how_much_people_did_and_lose_what():
+    t = trial(events())
+    pool = t._pool(Fit("books", 11, 0, Arm("PCLF", ("films",), shuffled=True)))
+    films, before = pool["films"], t.data["films"]
+    pairs = [set(zip(d.user.tolist(), d.item.tolist(), strict=True)) for d in (films, before)]
+    assert len(pairs[0]) == len(films)                           # each pair once
+    assert len(films) > 0.7 * len(before)
+    assert len(pairs[0] & pairs[1]) < 0.5 * len(films)
 
 
 def test_ctrl_c_ends_the_audit_and_not_only_the_fit():

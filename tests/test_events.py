@@ -124,8 +124,6 @@ def test_wrong_logs_and_guests_are_refused_in_words(log, model):
         pclf.Ratings.from_events({"shop": ([1], [2], [5])})
     with pytest.raises(DataError, match="there must be a column like 'itemid'"):
         pclf.Ratings.from_events({"shop": pd.DataFrame({"user": [1], "colour": [2]})})
-    with pytest.raises(DataError, match="an audit compares errors of ratings"):
-        pclf.audit(pclf.Ratings({"a": log["shop"], "b": log["shop"]}))
     rated = pclf.Ratings.from_arrays({"films": ([1, 2], [1, 2], [3, 4])}, scale=(1, 5))
     films = pclf.FMM(1, 1, n_restarts=1).fit(rated)
     with pytest.raises(ValueError, match=r"'films' must be given as \{item: rating\}"):

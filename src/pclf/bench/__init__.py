@@ -31,6 +31,7 @@ import subprocess
 import time
 import tracemalloc
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from pclf.em.loop import Schedule, random_memberships, run
 from pclf.em.mstep import Priors, mstep, prior_means
 from pclf.em.state import Engine, Layout, Params, Problem, Stats, View
 from pclf.engines.cpu import CpuEngine, cores
+from pclf.progress import progress as progress_bar
 
 Row = dict[str, Any]
 
@@ -53,16 +55,25 @@ RECOMMEND_GOAL, FOLD_IN_GOAL = 0.1, 1e-3
 
 
 def quick(*, n_ratings: int = 10_000_000, n_items: int = 50_000, clusters: Sequence[int] = (10, 16, 32),
-          fit_ratings: int = 1_000_000, n_guests: int = 1000, repeats: int = 9) -> list[Row]:
-    """The main figures, in well under 90 seconds with the default sizes."""
-    return [*bandwidths(n_ratings, n_items, repeats),
-            *(row for c in clusters for row in esteps(n_ratings, n_items, c, repeats)),
-            *whole_model(fit_ratings, n_guests, repeats)]
+          fit_ratings: int = 1_000_000, n_guests: int = 1000, repeats: int = 9, sizes: Sequence[int] = (),
+          progress: bool = False) -> list[Row]:
+    """The main figures, in well under 90 seconds with the default sizes; growth too, if it is given sizes."""
+    parts = {"memory": partial(bandwidths, n_ratings, n_items, repeats),
+             **{f"E-step, C = {c}": partial(esteps, n_ratings, n_items, c, repeats) for c in clusters},
+             "fit and lists": partial(whole_model, fit_ratings, n_guests, repeats),
+             **({"growth": partial(growth, sizes)} if sizes else {})}
+    rows: list[Row] = []
+    with progress_bar("bench", len(parts), unit="part", shown=progress) as advance:
+        for name, measure in parts.items():
+            advance(0, name)
+            rows += measure()
+            advance()
+    return rows
 
 
 def full(*, sizes: Sequence[int] = (1_000_000, 10_000_000, 100_000_000), **options: Any) -> list[Row]:
     """`quick`, and how time and memory grow with the number of ratings."""
-    return [*quick(**options), *growth(sizes)]
+    return quick(sizes=sizes, **options)
 
 
 def write(rows: Sequence[Row], folder: str | Path) -> Path:

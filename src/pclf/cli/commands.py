@@ -208,18 +208,19 @@ def evaluate(files: Files,
 
 @app.command(epilog="Example: pclf audit movies=movies.csv books=books.csv --repeats 2")
 def audit(files: Files,
-          given: Annotated[int, typer.Option(min=1, help="Ratings a held-out user keeps.")] = 10,
+          given: Annotated[int, typer.Option(min=1, help="Ratings, or events, that a held-out user keeps.")] = 10,
           repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 5,
           seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
           scale: ScaleOption = [], shared_users: SharedUsers = False,  # noqa: B006
           shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
-          config: Config = None, as_json: AsJson = False) -> None:
+          events: Events = False, config: Config = None, as_json: AsJson = False) -> None:
     """Does pooling help? Each domain with and without the others, against a shuffled control."""
     from pclf.engines.cpu import cores
     from pclf.evaluate.audit import audit as run_audit
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
-                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding)
+                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
+                 events=events)
     found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
     return _json(found.to_dict()) if as_json else print(found)
 
@@ -268,7 +269,7 @@ def bench(quick: Annotated[bool, typer.Option("--quick", help="The main figures,
     """Measure the speed of this installation on this machine."""
     from pclf import bench as benchmarks
 
-    rows = benchmarks.quick() if quick else benchmarks.full()
+    rows = (benchmarks.quick if quick else benchmarks.full)(progress=True)
     if out is not None:
         benchmarks.write(rows, out)
     if as_json:

@@ -8,10 +8,11 @@ item clusters as the pooled prediction uses, on the target alone, with the same 
 against a *control*: the pooled model with the ratings of the other domains shuffled among themselves, which
 keeps how many there are and destroys what they say about tastes. What the control gains is not transfer.
 
-Predictions are means. The error is the mean absolute error of a user, and each test user counts once. Tests
-are paired over users. The users of a repeat share a fit, which may have been a lucky one, so what the repeats
-differ by, beyond what their users explain, is added to the variance. Holm's correction is over all tests of
-one model against one reference, in all domains; in the learning curve, over those of one size.
+Predictions are means. The error is the mean absolute error of a user or, where the target has events, the mean rank of
+what was held out (`trial`), and each test user counts once. Tests are paired over users. The users of a repeat share a
+fit, which may have been a lucky one, so what the repeats differ by, beyond what their users explain, is added to the
+variance. Holm's correction is over all tests of one model against one reference, in all domains; in the learning
+curve, over those of one size.
 
 What keeps the number of fits down: a fit that several comparisons need is made once, the learning curve is
 measured in the first three repeats, and a control is fitted for all sources together and else only where a
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from pclf.data.domain import count
 from pclf.data.ratings import Ratings
 from pclf.data.splits import Seed
 from pclf.errors import DataError
@@ -39,6 +41,7 @@ from pclf.models.pclf import PCLF
 from pclf.models.rmgm import RMGM
 from pclf.progress import progress as progress_bar
 
+MEASURES = {False: "MAE", True: "mean rank"}      # of ratings, of events
 FEWEST_USERS = 5     # with more than `given` ratings: of fewer, an interval says nothing
 CURVE_REPEATS = 3
 
@@ -49,11 +52,12 @@ Table = tuple[str, list[str], list[list[str]]]   # title, head, lines
 class Audit:
     """What `audit` found. `verdicts` are sentences, `rows` the tidy table; the rest is computed from that.
 
-    A row is one comparison in one `target`: the `mae` of a `model` pooled with `sources` (`shuffled`, for a
-    control), having learnt from `size` users of the target, and by how many percent it is above or, negative,
-    below that of what it is `against`: the twin "FMM", "Bias", itself with the sources "shuffled", or with
-    "all" sources. `low` and `high` are the 95 % interval, `p` is of the t test, `p_holm` is that corrected,
-    and `p_wilcoxon` of the signed-rank test. `part` is "pooling", "left out" or "learning curve".
+    A row is one comparison in one `target`: the `error` (`measure`: its "MAE", or the "mean rank" of events) of a
+    `model` pooled with `sources` (`shuffled`, for a control), having learnt from `size` users of the target, and by
+    how many percent it is above or, negative, below that of what it is `against`: the twin "FMM", "Bias", itself with
+    the sources "shuffled", or with "all" sources. `low` and `high` are the 95 % interval, `p` is of the t test,
+    `p_holm` is that corrected, and `p_wilcoxon` of the signed-rank test. `part` is "pooling", "left out" or "learning
+    curve".
     """
 
     verdicts: list[str]
@@ -96,10 +100,10 @@ class Audit:
         twin = 0.0
         for row in self.rows:
             if row["part"] == "learning curve" and not row["shuffled"] and row["against"] in (None, "FMM"):
-                twin = row["mae"] if row["against"] is None else twin   # at each size the twin comes first
+                twin = row["error"] if row["against"] is None else twin   # at each size the twin comes first
                 low, high = (twin * (1 + (row[end] or 0.0) / 100) for end in ("low", "high"))
                 points = out.setdefault(row["target"], {}).setdefault(row["model"], [])
-                points.append((row["size"], row["mae"], low, high))
+                points.append((row["size"], row["error"], low, high))
         return out
 
     def to_arrow(self) -> Any:
@@ -133,15 +137,15 @@ class Audit:
 
     def _title(self) -> str:
         r = self.recipe
-        return (f"Does pooling help? {r['model']} on held-out users known by {r['given']} ratings, "
-                f"{r['repeats']} repeat{'s' * (r['repeats'] != 1)}")
+        return (f"Does pooling help? {r['model']} on held-out users known by {count(r['given'], r['of'])}, "
+                f"{count(r['repeats'], 'repeat')}")
 
     def _tables(self) -> Iterator[Table]:
         for target in dict.fromkeys(row["target"] for row in self.rows):
             own = [row for row in self.rows if row["target"] == target and row["part"] != "learning curve"]
             yield (f"{target}: {own[0]['n_users']:,} users tested, {own[0]['size']:,} to learn from",
-                   ["model", "pooled with", "MAE", "against", "change", "95 % interval", "p (Holm)"],
-                   [[row["model"], _sources(row), f"{row['mae']:.4f}", row["against"] or "",
+                   ["model", "pooled with", own[0]["measure"], "against", "change", "95 % interval", "p (Holm)"],
+                   [[row["model"], _sources(row), f"{row['error']:.4f}", row["against"] or "",
                      *_change(row["effect_percent"], row)] for row in own])
         if self.affinity:
             sources = list(dict.fromkeys(source for row in self.affinity.values() for source in row))
@@ -151,8 +155,9 @@ class Audit:
                                for s in sources)] for target, row in self.affinity.items()])
         changes = {(row["target"], row["size"]): row for row in self._against_twin("learning curve")}
         for target, curves in self.learning_curve.items():
-            by_size = zip(*curves.values(), strict=True)
-            yield (f"Learning curve of {target}: MAE by the number of its users to learn from",
+            by_size = list(zip(*curves.values(), strict=True))
+            measure = changes[target, by_size[0][0][0]]["measure"]
+            yield (f"Learning curve of {target}: {measure} by the number of its users to learn from",
                    ["users", *curves, f"{self.recipe['model']} against FMM", "95 % interval", "p (Holm)"],
                    [[f"{points[0][0]:,}", *(f"{error:.4f}" for _, error, *_ in points),
                      *_change(row["effect_percent"], row)]
@@ -165,8 +170,8 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
           fit_options: Mapping[str, Any] | None = None) -> Audit:
     """Measure on held-out users of each domain whether pooling it with the other domains lowers its error.
 
-    given: ratings by which a test user is known. repeats: in each, a fifth of those who can be are tested, in
-    turn, at most 200. sizes: of the learning curve, in users of the target to learn from besides the test
+    given: ratings, or events, by which a test user is known. repeats: in each, a fifth of those who can be are tested,
+    in turn, at most 200. sizes: of the learning curve, in users of the target to learn from besides the test
     users' given ratings; None is all there are, and larger numbers than that are left out. model: a PCLF or
     RMGM with the settings to audit; by default PCLF(). n_jobs: processes. fit_options: for every `fit` that
     knows them (engine, dtype, ...).
@@ -185,15 +190,15 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
     label, measured = type(model).__name__, dict[Fit, Errors]()
     plan = [contrast for name in targets for contrast in _plan(trial, name, repeats, sizes)]
     _measure(trial, plan, measured, n_jobs, progress)
-    rows = _corrected([_row(contrast, measured) for contrast in plan])
+    rows = _corrected([_row(contrast, ratings, measured) for contrast in plan])
     claims = [row for name in targets for row in say.claims(name, label, rows)]
     plan += [control for contrast, row in zip(plan, rows, strict=True) if row in claims
              for control in _controls(contrast) if control not in plan]
     _measure(trial, plan, measured, n_jobs, progress)
     plan.sort(key=lambda contrast: targets.index(contrast.target))   # controls to the rows of their domain
-    rows = _corrected([_row(contrast, measured) for contrast in plan])
+    rows = _corrected([_row(contrast, ratings, measured) for contrast in plan])
     return Audit([skipped.get(name) or say.verdict(name, label, rows) for name in ratings.domains], rows,
-                 {"model": label, "given": given, "repeats": repeats,
+                 {"model": label, "given": given, "of": "event" if ratings.events else "rating", "repeats": repeats,
                   "seed": None if isinstance(seed, np.random.Generator) else int(seed),
                   "fingerprint": ratings.fingerprint})
 
@@ -256,9 +261,6 @@ def _check(ratings: Ratings, model: Any, given: int, repeats: int, sizes: Sequen
     if len(ratings.domains) < 2:
         raise DataError(f"an audit needs at least two domains; got 1 ({next(iter(ratings.domains))!r}). Add "
                         f"the ratings of another catalogue, or use `pclf.compare` (`pclf evaluate`) for a single one.")
-    if any(d.events for d in ratings.domains.values()):
-        raise DataError("an audit compares errors of ratings, and events have none. Compare lists instead: "
-                        "pclf.compare({...}, [pclf.hold_out(data, 0.2)], metrics=['ndcg@10']).")
     if not isinstance(model, PCLF | RMGM):
         raise TypeError(f"the model of an audit must be a PCLF or RMGM, which pool domains; got "
                         f"{type(model).__name__}.")
@@ -273,10 +275,10 @@ def _check(ratings: Ratings, model: Any, given: int, repeats: int, sizes: Sequen
 def _why_not(trial: Trial, name: str) -> str | None:
     """Why a domain cannot be a target."""
     domain = trial.data[name]
-    if np.ptp(domain.value) == 0:
+    if np.ptp(domain.value) == 0 and not domain.events:
         return say.nothing_to_learn(name, float(domain.ratings[0]))
     if trial.n_testable(name) < FEWEST_USERS:
-        return say.too_few_users(name, domain.n_users, trial.n_testable(name), trial.given, FEWEST_USERS)
+        return say.too_few_users(domain, trial.n_testable(name), trial.given, FEWEST_USERS)
     return None
 
 
@@ -284,13 +286,13 @@ def _plan(trial: Trial, target: str, repeats: int, sizes: Sequence[int | None]) 
     """What is compared in a domain, in the order of the tables. Controls of further claims come later."""
     label, full = type(trial.model).__name__, trial.n_training_users(target)
     others = tuple(name for name in trial.data.domains if name != target)
-    twin, bias, pooled = Arm("FMM"), Arm("Bias"), Arm(label, others)
+    twin, pooled = Arm("FMM"), Arm(label, others)
+    plain = [] if trial.data[target].events else [Arm("Bias")]           # knows no tastes, and no events
     whole = "pooling", target, full, repeats
     yield Contrast(*whole, twin, None)
-    yield Contrast(*whole, bias, twin)
+    yield from (Contrast(*whole, bias, twin) for bias in plain)
     for arm in dict.fromkeys([pooled, Arm("RMGM", others)]):
-        yield Contrast(*whole, arm, twin)
-        yield Contrast(*whole, arm, bias)
+        yield from (Contrast(*whole, arm, base) for base in [twin, *plain])
     yield from _controls(Contrast(*whole, pooled, twin))
     if len(others) > 1:
         for source in others:
@@ -301,9 +303,8 @@ def _plan(trial: Trial, target: str, repeats: int, sizes: Sequence[int | None]) 
     for size in sorted({full if size is None else size for size in sizes if size is None or size < full}):
         point = "learning curve", target, size, min(repeats, CURVE_REPEATS)
         yield Contrast(*point, twin, None)
-        yield Contrast(*point, bias, twin)
-        yield Contrast(*point, pooled, twin)
-        yield Contrast(*point, pooled, bias)
+        yield from (Contrast(*point, bias, twin) for bias in plain)
+        yield from (Contrast(*point, pooled, base) for base in [twin, *plain])
 
 
 def _controls(claim: Contrast) -> list[Contrast]:
@@ -327,7 +328,7 @@ def _measure(trial: Trial, plan: Iterable[Contrast], measured: dict[Fit, Errors]
         run_all(trial, jobs, n_jobs, done)
 
 
-def _row(contrast: Contrast, measured: Mapping[Fit, Errors]) -> dict[str, Any]:
+def _row(contrast: Contrast, ratings: Ratings, measured: Mapping[Fit, Errors]) -> dict[str, Any]:
     own = [measured[fit] for fit in contrast.fits(contrast.own)]
     base = [measured[fit] for fit in contrast.fits(contrast.base)]
     user, error = np.concatenate([e.user for e in own]), np.concatenate([e.error for e in own])
@@ -336,7 +337,8 @@ def _row(contrast: Contrast, measured: Mapping[Fit, Errors]) -> dict[str, Any]:
     percent, low, high, p, p_wilcoxon = map(_number, found or [np.nan] * 5)
     return {"part": contrast.part, "target": contrast.target, "size": contrast.size,
             "model": contrast.own.model, "sources": list(contrast.own.sources),
-            "shuffled": contrast.own.shuffled, "mae": float(_mean_by(user, error).mean()),
+            "shuffled": contrast.own.shuffled, "measure": MEASURES[ratings[contrast.target].events],
+            "error": float(_mean_by(user, error).mean()),
             "against": _name(contrast.base), "effect_percent": percent, "low": low, "high": high, "p": p,
             "p_holm": None, "p_wilcoxon": p_wilcoxon, "n_users": len(np.unique(user))}
 

@@ -1,6 +1,9 @@
 """Trial: one fit of an audit, from who is tested to the error of each test user.
 
-The target's test users keep `given` ratings; `size` other users of it, and the sources, are trained on whole.
+The target's test users keep `given` ratings; `size` other users of it, and the sources, are trained on whole. The
+error of a rating is absolute. That of an event is its *rank*: how far down it is in the list of everything that its
+user has not yet done, from 0, the first, to 1, the last (Hu, Koren & Volinsky 2008); by chance it would be 0.5.
+
 Everything drawn at random depends on the seed, the domain and the repeat alone, so that two arms of a
 comparison have the same test users, the same training ratings of the target, and the same seed for the fit.
 """
@@ -44,7 +47,7 @@ class Fit(NamedTuple):
 
 class Errors(NamedTuple):
     user: NDArray[np.intp]   # (n,) codes of the test users
-    error: Floats            # (n,) mean absolute error of each
+    error: Floats            # (n,) the mean over the test ratings of each
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,9 @@ class Trial:
         fitted = _fitted(self._model(fit), self._pool(fit).select({fit.target: kept}),
                          {"random_state": seed, **self.options})
         asked = np.isin(target.user, tested) & ~kept
-        user = target.user[asked]
-        error = np.abs(fitted.predict_codes(fit.target, user, target.item[asked]) - target.ratings[asked])
+        user, item = target.user[asked], target.item[asked]
+        error = (ranks(fitted, target, user, item) if target.events
+                 else np.abs(fitted.predict_codes(fit.target, user, item) - target.ratings[asked]))
         n = np.bincount(user, minlength=target.n_users)
         users = np.flatnonzero(n)
         return Errors(users, np.bincount(user, error, target.n_users)[users] / n[users])
@@ -102,8 +106,7 @@ class Trial:
         pool = self.data.only([name for name in self.data.domains if name in (fit.target, *fit.arm.sources)])
         if not fit.arm.shuffled:
             return pool
-        shuffled = {name: replace(pool[name], value=self._rng(name, fit.repeat, "shuffle")
-                                  .permutation(pool[name].value)) for name in fit.arm.sources}
+        shuffled = {name: _shuffled(pool[name], self._rng(name, fit.repeat, "shuffle")) for name in fit.arm.sources}
         return replace(pool, domains={**pool.domains, **shuffled})
 
     def _model(self, fit: Fit) -> Recommender:
@@ -117,6 +120,25 @@ class Trial:
     def _rng(self, name: str, number: int, purpose: str) -> np.random.Generator:
         domain = list(self.data.domains).index(name)
         return np.random.default_rng([self.seed, domain, number, *purpose.encode()])
+
+
+def ranks(fitted: Recommender, target: Domain, user: NDArray[np.int32], item: NDArray[np.int32]) -> Floats:
+    """Where the items are in the lists of their users: 0 at the top, 1 at the end.   (n,)"""
+    users, row = np.unique(user, return_inverse=True)
+    lists = fitted.recommend(target.name, target.users.decode(users), target.n_items).codes     # -1 behind the last
+    last = np.maximum((lists >= 0).sum(axis=1, keepdims=True) - 1, 1)
+    rank = np.ones((len(users), target.n_items + 1))
+    np.put_along_axis(rank, np.where(lists < 0, target.n_items, lists), np.arange(lists.shape[1]) / last, axis=1)
+    return rank[row, item]
+
+
+def _shuffled(domain: Domain, rng: np.random.Generator) -> Domain:
+    """As many ratings of each user and item as before. Of events, all of which are 1, the items change places."""
+    if not domain.events:
+        return replace(domain, value=rng.permutation(domain.value))
+    item = rng.permutation(domain.item)
+    _, once = np.unique(domain.user.astype(np.int64) * domain.n_items + item, return_index=True)
+    return replace(domain, user=domain.user[once], item=item[once], value=domain.value[once])
 
 
 def twin(model: Recommender, target: str, kind: type[Recommender] = FMM, sources: Iterable[str] = ()) -> Recommender:

@@ -11,6 +11,8 @@ one.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pclf.data.ratings import Domain
+
 ALPHA = 0.05       # of p after Holm
 NEGLIGIBLE = 0.2   # percent: an interval within plus and minus this is no difference, significant or not
 SMALL = 1.0        # percent: the same of a change that is not significant
@@ -38,10 +40,10 @@ def verdict(target: str, model: str, rows: Iterable[Row]) -> str:
     pooling = compared(own, "pooling", "FMM")
     clauses = _by_sources(target, pooling)
     claimed = claims(target, model, own)
+    if all(row["effect_percent"] == row["low"] == row["high"] == 0 for row in pooling):
+        clauses.append("the predictions are the same, since nothing of the others has weight in them")
     clauses += [f"with only {row['size']:,} users of its own to learn from it would lower it {_by(row)}"
                 for row in claimed if row["part"] == "learning curve"]
-    if all(row["effect_percent"] == row["low"] == row["high"] == 0 for row in pooling):
-        clauses.append("the predictions are the same, since the clusters have no weight in them")
     sentence = "; ".join(clauses) + _doubt(claimed, [row for row in own if row["against"] == "shuffled"])
     last = claimed[-1] if claimed else pooling[0]
     for row in filter(raises, compared(own, last["part"], "Bias")):
@@ -61,9 +63,10 @@ def nothing_to_learn(target: str, rating: float) -> str:
     return f"All ratings of {target} are {rating:g}: nothing can be learnt or lost there by pooling."
 
 
-def too_few_users(target: str, n_users: int, n_known: int, given: int, fewest: int) -> str:
-    return (f"{target} has too few users to hold any out: {n_known:,} of {n_users:,} have more than {given} "
-            f"ratings, and {fewest} are needed. Use a smaller `given`.")
+def too_few_users(domain: Domain, n_known: int, given: int, fewest: int) -> str:
+    more = f"have more than {given} {'events' if domain.events else 'ratings'}"
+    return (f"{domain.name} has too few users to hold any out: {n_known:,} of {domain.n_users:,} {more}, and {fewest} "
+            f"are needed. Use a smaller `given`.")
 
 
 def listed(names: Sequence[str], joint: str = "and") -> str:
@@ -143,10 +146,10 @@ def _doubt(claims: Sequence[Row], controls: Sequence[Row]) -> str:
                 over_shuffled = control["effect_percent"] or 0.0
                 (as_much if over_shuffled > row["effect_percent"] / 2 else unsure).append(row)
     if as_much:
-        return (f", but shuffled ratings of {_whose(as_much, claims)} help as much, so it is not knowledge "
+        return (f", but shuffled data of {_whose(as_much, claims)} help as much, so it is not knowledge "
                 f"about tastes that is transferred")
     if unsure:
-        return f", though shuffled ratings of {_whose(unsure, claims)} are not clearly worse"
+        return f", though shuffled data of {_whose(unsure, claims)} are not clearly worse"
     return ""
 
 
