@@ -17,6 +17,8 @@ import pclf
 from pclf.cli import arguments, commands, reports
 from pclf.cli.commands import app
 
+BOOKS = "The Hobbit", "Dune, part one"
+
 
 def run(*words, cwd=None, **env):
     return subprocess.run([sys.executable, "-c", "from pclf.cli import main; main()", *map(str, words)], cwd=cwd,
@@ -29,7 +31,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shop")
     rng = np.random.default_rng(0)
     for name, n_users, titles, n in (("movies", 40, ["Alien", "Heat", *(f"Film {i}" for i in range(18))], 500),
-                                     ("books", 30, ["1984", "Dune, part one", *(f"Book {i}" for i in range(13))], 250)):
+                                     ("books", 30, [*BOOKS, *(f"Book {i}" for i in range(13))], 250)):
         pairs = rng.choice(n_users * len(titles), n, replace=False)
         rows = [f'{u},"{titles[v]}",{np.clip(round(3 + 1.4 * ((u + v) % 3 - 1) + rng.normal(0, .5)), 1, 5)}'
                 for u, v in zip(pairs // len(titles), pairs % len(titles), strict=True)]
@@ -70,9 +72,11 @@ def test_a_guest_gets_recommendations_across_domains_with_an_explanation(model, 
 
 
 def test_items_are_found_by_part_of_a_title_and_names_with_commas(model, files):
-    done = run("predict", "model", "-d", "books", "--user", 3, "--item", "dune", "--item", "1984", "--json", cwd=files)
-    assert [row["item_id"] for row in json.loads(done.stdout)] == ["Dune, part one", "1984"]
-    done = run("recommend", "model", "-d", "movies", "--guest", "books:Dune, part one=5,1984=1", "--json", cwd=files)
+    done = run("predict", "model", "-d", "books", "--user", 3, "--item", "dune", "--item", BOOKS[0], "--json",
+               cwd=files)
+    assert [row["item_id"] for row in json.loads(done.stdout)] == ["Dune, part one", "The Hobbit"]
+    done = run("recommend", "model", "-d", "movies", "--guest", "books:Dune, part one=5,The Hobbit=1", "--json",
+               cwd=files)
     assert done.returncode == 0, done.stderr
     done = run("predict", "model", "-d", "books", "--user", 3, "--item", "Book 1", "--json", cwd=files)
     assert json.loads(done.stdout)[0]["item_id"] == "Book 1"
@@ -103,11 +107,11 @@ def test_everyone_at_once_goes_to_parquet(model, files, tmp_path):
 
 
 def test_predictions_of_a_file_of_pairs(model, files, tmp_path):
-    (tmp_path / "pairs.csv").write_text("user,item\n3,1984\n4,Book 2\n")
+    (tmp_path / "pairs.csv").write_text("user,item\n3,The Hobbit\n4,Book 2\n")
     done = run("predict", "model", "-d", "books", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "out.csv",
                "--rule", "median", cwd=files)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out.csv").read_text().splitlines()[0] == '"user_id","item_id","prediction"'
+    assert (tmp_path / "out.csv").read_text().splitlines()[0] == '"user_id","item_id","title","prediction"'
 
 
 def test_evaluate_compares_models(files):
@@ -300,7 +304,7 @@ def test_python_m_pclf_version_and_help(files):
 @pytest.mark.parametrize(("words", "says"), [
     (["recommend", "model", "-d", "books", "--guest", "movies:Alien=5,Heat"], "must be DOMAIN:ITEM=RATING"),
     (["recommend", "model", "-d", "books", "--guest", "movies:Alien=5,Heat=+3"], "must be DOMAIN:ITEM=RATING"),
-    (["predict", "model", "-d", "books", "--user", "1", "--item", "1984", "--pairs", "p.csv"], "--pairs FILE"),
+    (["predict", "model", "-d", "books", "--user", "1", "--item", "The Hobbit", "--pairs", "p.csv"], "--pairs FILE"),
     (["fit", "demo", "-o", "m", "--scale", "books=1-9"], "only files go with --scale"),
     (["fit", "demo", "-o", "m", "--user-col", "zzz"], "only files go with --user-col"),
     (["fit", "demo", "-o", "m", "--shared-users"], "only files go with --shared-users"),
@@ -347,7 +351,7 @@ def test_ids_with_leading_zeros_are_the_same_in_titles_and_pairs(tmp_path):
     (tmp_path / "t.csv").write_text("isbn,title\n0,1984\n")
     done = run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
     assert done.returncode == 1
-    assert "none of its ids is an item of 'b'" in done.stderr
+    assert "titles must be of its items, which have ids like '00000'; got ids like 0" in done.stderr
 
 
 def test_titles_of_movielens_and_other_encodings_are_read(tmp_path):
@@ -418,3 +422,56 @@ def test_json_has_no_word_for_nan(capsys):
 def test_a_change_from_zero_has_no_percentage():
     test = SimpleNamespace(model="B", effect=0.25, relative=float("nan"), low=0.125, high=0.375, p_t_holm=0.01)
     assert "| +0.2500 | +0.1250 to +0.3750 |" in reports._in_words([("a", "mae", "mean", test)])
+
+
+def test_lists_for_everybody_of_another_domain_from_some_items(model, files, tmp_path):
+    (tmp_path / "stock.csv").write_text("item\nBook 1\nBook 2\nBook 3\n")
+    (tmp_path / "returned.csv").write_text("item\nBook 3\nno book of ours\n")
+    done = run("recommend", "model", "-d", "books", "--all", "--user-domain", "movies", "--json", "--candidates",
+               tmp_path / "stock.csv", "--exclude", tmp_path / "returned.csv", cwd=files)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert {row["user_id"] for row in rows} == set(range(40))
+    assert {row["item_id"] for row in rows} == {"Book 1", "Book 2"}
+    done = run("recommend", "model", "-d", "books", "--all", "--explain", cwd=files)
+    assert (done.returncode, "--explain is for one person" in done.stderr) == (2, True)
+
+
+def test_where_a_table_cannot_be_written_is_said_before_the_model_is_read(tmp_path):
+    done = run("recommend", tmp_path / "no model", "-d", "books", "--all", "--out", tmp_path / "recs.txt")
+    assert "must end in .csv or .parquet; got 'recs.txt'" in done.stderr
+
+
+def test_a_file_of_digits_finds_ids_that_are_text(tmp_path):
+    rows = [f"{u},{i}{'X' if i == 3 else ''},{(u + i) % 5 + 1}" for u in range(9) for i in range(4)]
+    (tmp_path / "b.csv").write_text("\n".join(["user,isbn,rating", *rows]))
+    (tmp_path / "p.csv").write_text("user,isbn\n5,1\n6,2\n")
+    (tmp_path / "t.csv").write_text("isbn,title\n0,Zero\n1,One\n")
+    done = run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = run("predict", "m", "-d", "b", "--pairs", "p.csv", "--json", cwd=tmp_path)
+    assert [(row["item_id"], row["title"]) for row in json.loads(done.stdout)] == [("1", "One"), ("2", "2")]
+
+
+def test_a_title_of_two_items_is_not_guessed(tmp_path):
+    rows = [f"{u},{i},{(u + i) % 5 + 1}" for u in range(9) for i in range(4)]
+    (tmp_path / "b.csv").write_text("\n".join(["user,item,rating", *rows]))
+    (tmp_path / "t.csv").write_text("item,title\n0,The Pact\n1,The Pact\n")
+    run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
+    done = run("predict", "m", "-d", "b", "--user", 1, "--item", "The Pact", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "'The Pact' is the title of 2 items in 'b': give an id, 0, 1." in done.stderr
+
+
+def test_item_clusters_of_every_model_have_one_option(files, tmp_path):
+    for name in ("FMM", "CBT"):
+        done = run("fit", "movies=movies.csv", "books=books.csv", "--model", name, "--specific-clusters", 4, "-o",
+                   tmp_path / name, cwd=files)
+        assert done.returncode == 0, done.stderr
+        assert pclf.load(tmp_path / name).n_item_clusters == 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of Unix")
+def test_a_reader_that_has_enough_is_no_failure():
+    line = f"set -o pipefail; {sys.executable} -m pclf datasets | head -1"
+    assert subprocess.run(["bash", "-c", line], capture_output=True, check=False).returncode == 0

@@ -371,7 +371,7 @@ def test_a_million_lines_are_read_in_seconds(tmp_path):
 
 GOOD = {"ml-100k/u.data": b"1\t1\t5\t0\n2\t1\t4\t0\n", "ml-100k/u.item": b"1|Heat|x\n",
         "ml-100k/README": b"r"}
-OLD = b"9|An old film|x\n"
+OLD = b"1|An old film|x\n"
 
 
 def zipped(files: dict[str, bytes], link: str | None = None) -> bytes:

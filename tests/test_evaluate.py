@@ -178,12 +178,12 @@ def test_compare_gives_one_row_a_model_split_domain_metric_and_rule(ratings):
     splits = [hold_out(ratings, 0.2, seed=s) for s in range(3)]
     found = compare({"plain": ItemMean(), "blend": Blend()}, splits, metrics=("mae", "log_score"))
     table = found.to_arrow()
-    assert table.column_names == ["model", "split", "domain", "metric", "rule", "value", "seconds", "n"]
+    assert table.column_names == ["model", "split", "domain", "metric", "rule", "value", "seconds", "n", "n_train"]
     kinds = {(r["model"], r["metric"], r["rule"]) for r in table.to_pylist()}
     assert kinds == {("plain", "mae", "mean"), ("blend", "mae", "mean"), ("blend", "mae", "median"),
                      ("blend", "log_score", None)}
     assert len(table) == 4 * 2 * 3
-    assert {r["n"] for r in table.to_pylist()} == {180}
+    assert {(r["n"], r["n_train"]) for r in table.to_pylist()} == {(180, 720)}
 
 
 def test_compare_scores_what_a_model_fitted_by_hand_scores(ratings):

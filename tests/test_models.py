@@ -98,7 +98,7 @@ def test_a_second_fit_forgets_what_was_seen_in_the_first(fitted, data):
     model.fit(data)
     d = data["books"]
     seen = set(zip(d.users.decode(d.user), d.items.decode(d.item), strict=True))
-    assert not seen & {(user, item.item) for user, found in model.recommend("books") for item in found}
+    assert not seen & {(user, item.item) for user, found in model.recommend("books").items() for item in found}
 
 
 def test_a_namesake_in_another_domain_is_somebody_else():
@@ -367,12 +367,12 @@ def test_fold_in_of_a_users_own_ratings_gives_that_users_membership(prior):
         own = d.user == code
         items, ratings = d.items.decode(d.item[own]), d.ratings[own]
         guest = model.fold_in({"a": dict(zip(items, ratings, strict=True))})
-        np.testing.assert_allclose(guest.memberships[0], model.members_[0].users[code], atol=1e-6)
+        np.testing.assert_allclose(guest.memberships["a"][0], model.members_[0].users[code], atol=1e-6)
 
 
 def test_a_guest_without_ratings_is_the_population(model):
     guest = model.fold_in({})
-    np.testing.assert_allclose(guest.memberships[0], model.members_[0].user_shares[0])
+    np.testing.assert_allclose(guest.memberships["films"][0], model.members_[0].user_shares[0])
 
 
 def test_a_guest_does_not_get_what_they_rated(model):
@@ -696,3 +696,136 @@ def test_early_stopping_ends_all_fits_at_the_best_held_out_iteration(data):
     assert all(step.held_out is not None for step in trial)
     assert model.n_iter_ == max(trial, key=lambda step: step.held_out).iteration < 100
     assert all(step.held_out is None for step in model.trace_)
+
+
+def test_a_guest_of_models_fitted_apart_is_placed_in_each_domain_by_its_own_ratings(data):
+    model = pclf.FMM(4, 4, personal_weight=0.0, n_restarts=1).fit(data)
+    film, book = {"films 1": 5, "films 2": 1}, {"books 1": 4, "books 3": 2}
+    both, reader, nobody = (model.fold_in(given) for given in ({"films": film, "books": book}, {"books": book}, {}))
+    items = list(data["books"].items.ids)
+    np.testing.assert_allclose(model.predict("books", both, items), model.predict("books", reader, items))
+    np.testing.assert_allclose(model.predict("books", model.fold_in({"films": film}), items),
+                               model.predict("books", nobody, items))
+
+
+def test_a_guest_of_a_fit_with_another_personal_view_is_refused(data):
+    plain, own = (pclf.PCLF(4, 3, 3, personal_weight=w, n_restarts=1, max_iter=5).fit(data) for w in (0.0, 1.0))
+    with pytest.raises(ValueError, match="placed by another fit"):
+        own.predict("books", plain.fold_in({"films": {"films 1": 5}}), "books 1")
+
+
+@pytest.mark.parametrize("shared_users", [False, True])
+def test_shared_items_that_were_rated_elsewhere_are_not_recommended(shared_users):
+    rng = np.random.default_rng(0)
+    arrays = {name: (np.repeat(np.arange(12), 6), np.concatenate([rng.permutation(20)[:6] for _ in range(12)]),
+                     rng.integers(1, 6, 72)) for name in ("shop", "site")}
+    data = pclf.Ratings.from_arrays(arrays, scale=(1, 5), shared_users=shared_users, shared_items=True)
+    model = pclf.PCLF(3, 2, 2, n_restarts=1, max_iter=5).fit(data)
+    rated = {name: set(arrays[name][1][arrays[name][0] == 3].tolist()) for name in arrays}
+    guest = model.fold_in({"shop": dict.fromkeys(rated["shop"], 4)})
+    offered = {r.item for r in model.recommend("site", guest, n=20)}
+    assert offered == set(data["site"].items.ids) - rated["shop"]
+    offered = {r.item for r in model.recommend("site", 3, n=20, user_domain="shop")}
+    mine = rated["shop"] | rated["site"] if shared_users else rated["shop"]
+    assert offered == set(data["site"].items.ids) - mine
+    everybody = model.recommend("site", n=20)
+    mine = rated["shop"] | rated["site"] if shared_users else rated["site"]
+    assert {r.item for r in everybody[everybody.users.index(3)]} == set(data["site"].items.ids) - mine
+
+
+def test_the_parts_of_an_explanation_add_up_over_restarts(data):
+    model = pclf.FMM(4, 4, personal_weight=0.0, n_restarts=3).fit(data)
+    for user in ("f1", "f2", "f3"):
+        why = model.explain("films", user, "films 1")
+        assert why.parts[0].prediction == pytest.approx(why.prediction)
+
+
+def test_one_prediction_is_explained_at_a_time(model):
+    with pytest.raises(ValueError, match="one prediction is explained at a time"):
+        model.explain("films", ["f1", "f2"], "films 1")
+
+
+def test_weights_set_by_hand_are_told(data):
+    model = pclf.PCLF(4, 3, 3, n_restarts=1, max_iter=5).fit(data)
+    model.set_common_weight("books", 0.7)
+    assert str(model.transfer_["books"]) == "W1 of books is 0.7, as set."
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_chance_hardly_ever_gets_a_weight_from_few_users(n):
+    rng = np.random.default_rng(0)
+    fooled = sum(weights._surely_best({0: np.zeros(n), 1: rng.normal(size=n)}) for _ in range(2000))
+    assert fooled <= 0.04 * 2000
+
+
+def test_a_personal_view_that_is_wrong_is_not_heard():
+    rng, n = np.random.default_rng(0), 400
+    level = rng.integers(0, 5, n).astype(np.uint8)
+    right, wrong = np.full((n, 5), 0.1), np.full((n, 5), 0.2375)
+    right[np.arange(n), level], wrong[np.arange(n), level] = 0.6, 0.05
+    _, own, _ = weights.learn(np.arange(n) % 100, level, None, right, wrong, (0.0,), weights.PERSONAL)
+    assert own == 0.0
+
+
+def test_lists_of_many_users_are_a_sequence(model):
+    lists = model.recommend("books", ["b1", "b2", "f1"], n=2)
+    assert [len(found) for found in lists] == [2, 2, 2]
+    assert dict(lists.items())["b2"] == lists[1] == list(lists)[1]
+    with pytest.raises(TypeError, match="slice"):
+        lists[0:2]
+
+
+def test_everybody_of_another_domain_gets_lists(model, data):
+    lists = model.recommend("books", n=2, user_domain="films")
+    assert list(lists.users) == list(data["films"].users.ids)
+    assert lists[3] == model.recommend("books", lists.users[3], n=2)
+
+
+def test_ids_come_as_arrow_columns_and_ranges(model, data):
+    pa = pytest.importorskip("pyarrow")
+    table = model.recommend("books", n=1).to_arrow()
+    expected = model.predict("books", table["user_id"].to_pylist(), table["item_id"].to_pylist())
+    np.testing.assert_array_equal(model.predict("books", table["user_id"], table["item_id"]), expected)
+    some = model.recommend("books", "b1", candidates=pa.array(["books 1", "books 2"]), exclude_seen=False,
+                           exclude=pa.array(["books 2", "?"]))
+    assert [r.item for r in some] == ["books 1"]
+    numbered = pclf.Bias().fit({"a": {"user": [1, 2, 3], "item": [7, 8, 8], "rating": [1, 2, 3]}})
+    assert numbered.predict("a", range(1, 4), 7).shape == (3,)
+
+
+@pytest.mark.parametrize("name", ["Bias", "PCLF"])
+def test_a_set_cannot_be_paired(data, name):
+    fitted = models.create(name, **SMALL.get(name, {})).fit(data)
+    with pytest.raises(TypeError, match="users must come in an order to be paired; got a set"):
+        fitted.predict("books", {"b1", "b2"}, ["books 1", "books 2"])
+
+
+def test_new_items_may_be_in_a_list_with_others(model):
+    new = model.fold_in_item("books", {"b1": 5, "b2": 1})
+    both = model.predict("books", "b3", [new, "books 1", new])
+    np.testing.assert_allclose(both, [model.predict("books", "b3", item)[0] for item in (new, "books 1", new)])
+
+
+def test_ids_beyond_64_bits_are_written_as_text():
+    big = 2**64 + 1
+    model = pclf.Bias().fit(pclf.Ratings.from_arrays({"a": ([big, 2], [big, 3], [1, 2])}, scale=(1, 5)))
+    assert model.recommend("a").to_arrow()["user_id"].to_pylist() == [str(big), "2"]
+
+
+def test_a_changed_setting_does_not_spoil_the_file(data, tmp_path):
+    model = pclf.PCLF(4, 3, 3, n_restarts=1, max_iter=5).fit(data)
+    before = model.predict("books", "b1", "books 1")
+    model.set_params(n_specific_clusters=9).save(tmp_path / "m")
+    again = pclf.load(tmp_path / "m")
+    assert again.predict("books", "b1", "books 1") == before
+    assert [c.view for c in again.clusters_].count("books") == 3
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"n_specific_clusters": 2.7}, "must be a whole number; got 2.7"),
+    ({"common_weight": None}, "common_weight must be 'auto' or a number between 0 and 1; got None"),
+    ({"user_prior": None}, r"user_prior must be 0 \(off\) or positive; got None"),
+])
+def test_settings_of_a_wrong_type_are_refused(data, settings, message):
+    with pytest.raises(ValueError, match=message):
+        pclf.PCLF(**settings).fit(data)

@@ -47,7 +47,7 @@ def test_odd_data_fit_and_predict_on_the_scale(case, name):
     fit_and_check(pclf.Ratings.from_arrays(ODD[case], scale=(1, 5)), name)
 
 
-@pytest.mark.filterwarnings("ignore:users are shared, but no id")
+@pytest.mark.filterwarnings("ignore:(users|items) are shared, but no id")
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from("ab"), ids, ids, st.integers(1, 5)), min_size=1, max_size=25,
                 unique_by=lambda r: r[:3]), st.booleans(), st.booleans())

@@ -326,8 +326,8 @@ def test_a_frame_with_a_column_twice_is_refused():
 
 
 def test_what_is_no_frame_is_refused():
-    with pytest.raises(DataError, match="must be a pandas, polars or pyarrow frame; got dict"):
-        Ratings.from_frames({"films": COLUMNS})
+    with pytest.raises(DataError, match="must be a pandas, polars or pyarrow frame; got tuple"):
+        Ratings.from_frames({"films": tuple(COLUMNS.values())})
     lazy = pytest.importorskip("polars").LazyFrame(COLUMNS)
     with pytest.raises(DataError, match=r"got LazyFrame\. Collect it first\."):
         Ratings.from_frames({"films": lazy})
@@ -431,11 +431,39 @@ def test_events_leave_the_levels_of_ratings_beside_them():
 
 
 def test_only_keeps_the_levels_of_all():
-    data = Ratings.from_arrays({"a": ([1, 2], [1, 1], [1, 3]), "b": ([1, 2], [1, 1], [1, 9])})
-    assert data.only("b").n_levels == 3
+    data = Ratings.from_arrays({"a": ([1, 2], [1, 1], [1, 6]), "b": ([1, 2], [1, 1], [1, 9])}, scale={"a": (1, 6)})
+    assert data.only("b").n_levels == 6
     assert list(data.only(["b", "a"]).domains) == ["b", "a"]
     with pytest.raises(UnknownNameError, match="unknown domain 'c'"):
         data.only(["c"])
+
+
+@pytest.mark.parametrize(("lengths", "levels"), [((2, 5), 5), ((2, 10), 10), ((5, 10), 5), ((6, 10, 3), 6), ((2, 3), 3),
+                                                 ((1, 2), 2)])
+def test_few_values_in_one_domain_do_not_take_the_levels_of_another_away(lengths, levels):
+    arrays = {f"d{n}": ([1, 2], [1, 1], [1, n]) for n in lengths}
+    assert Ratings.from_arrays(arrays, scale={f"d{n}": list(range(1, n + 1)) for n in lengths}).n_levels == levels
+
+
+def test_a_dict_of_columns_is_a_frame_and_comes_back():
+    data = some_ratings()
+    again = Ratings.from_frames({name: data.to_frame(name) for name in data.domains},
+                                scale={name: d.scale for name, d in data.domains.items()})
+    assert [d.ratings.tolist() for d in again.domains.values()] == [d.ratings.tolist() for d in data.domains.values()]
+
+
+def test_titles_find_ids_of_another_type_and_are_refused_where_none_fits():
+    columns = {"d": ([1, 2], [7, 8], [1, 2])}
+    assert Ratings.from_arrays(columns, titles={"d": {"7": "Seven"}})["d"].titles == ("Seven", "8")
+    with pytest.raises(DataError, match="titles must be of its items, which have ids like 7; got ids like 'x'"):
+        Ratings.from_arrays(columns, titles={"d": {"x": "Seven"}})
+    with pytest.raises(DataError, match=r"titles must be a dict \{item_id: title\}; got list"):
+        Ratings.from_arrays(columns, titles={"d": ["Seven"]})
+
+
+def test_shared_items_without_a_common_one_are_told():
+    with pytest.warns(UserWarning, match="items are shared, but no id is in two domains"):
+        Ratings.from_arrays({"a": ([1], [1], [1]), "b": ([1], [2], [1])}, shared_items=True)
 
 
 def test_the_fingerprint_follows_every_number():

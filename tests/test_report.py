@@ -254,8 +254,8 @@ def test_a_personal_view_and_learned_weights_are_told():
     helps, harms = Transfer(0.2, 0.0123, ""), Transfer(0.0, 0.0, "")
     for films, books, sentence in (
         (helps, helps, "raise the log score of held-out ratings by 0.0123 in films and 0.0123 in books."),
-        (harms, helps, "raise the log score of held-out ratings by 0.0123 in books and do not help films."),
-        (harms, harms, "do not help films and books."),
+        (harms, helps, "raise the log score of held-out ratings by 0.0123 in books and do not surely help films."),
+        (harms, harms, "do not surely help films and books."),
     ):
         model.transfer_ = {"films": films, "books": books}
         assert report._what_transfers(model) == f" The common clusters {sentence}"

@@ -225,7 +225,8 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(data, tmp_path, monkeypa
     (lambda d: Split.of(d, {"films": np.ones(len(d["films"]), np.uint8)}, {}), "must part every domain"),
     (lambda d: Split.of(d, {n: np.full(len(d[n]), 3, np.uint8) for n in d.domains}, {}), r"0 \(left out\), .* up to 3"),
     (lambda d: given_n(d, 5, n_test_users=-1), "n_test_users must be 0 or more; got -1"),
-    (lambda d: given_n(d, -1), "must be 0 or more; got -1"),
+    (lambda d: given_n(d, -1), "must be a whole number, 0 or more; got -1"),
+    (lambda d: given_n(d, 2.5), "must be a whole number, 0 or more; got 2.5"),
     (lambda d: given_n(d, 40), "must have more than n = 40 ratings .* none has"),
     (lambda d: hold_out(d, 1.0), "fraction to hold out must be between 0 and 1; got 1.0"),
     (lambda d: hold_out(d, 1e-6), "must leave something to test"),
@@ -240,3 +241,24 @@ def test_splits_that_cannot_be_are_refused(data, make, message):
 def test_an_unknown_domain_is_guessed(data):
     with pytest.raises(UnknownNameError, match="unknown domain 'book': did you mean 'books'"):
         given_n(data, 5, domains=["book"])
+
+
+def test_parts_that_were_read_apart_get_the_users_and_items_of_both():
+    train = Ratings.from_arrays({"a": ([1, 2, 3], ["x", "y", "z"], [1, 2, 5])}, scale=(1, 5))
+    test = Ratings.from_arrays({"a": (["3", "9"], ["w", "x"], [3, 4])}, scale=(1, 5), titles={"a": {"w": "Double-u"}})
+    split = Split(train, test, {})
+    mine, theirs = split.train["a"], split.test["a"]
+    assert mine.users is theirs.users
+    assert theirs.users.decode(theirs.user) == ["3", "9"]
+    assert theirs.items.decode(theirs.item) == ["w", "x"]
+    assert mine.items.decode(mine.item) == ["x", "y", "z"]
+    assert [theirs.title(c) for c in theirs.item] == ["Double-u", "x"]
+
+
+def test_parts_that_do_not_belong_together_are_refused():
+    columns = [1, 2], ["x", "y"], [1, 2]
+    a, b = (Ratings.from_arrays({name: columns}, scale=(1, 5)) for name in "ab")
+    with pytest.raises(DataError, match="must have the same domains; got a and b"):
+        Split(a, b, {})
+    with pytest.raises(DataError, match=r"must have the same scale; got 1 to 5 by 1 and 1 to 10 by 1\. Pass scale="):
+        Split(a, Ratings.from_arrays({"a": columns}, scale=(1, 10)), {})

@@ -1,6 +1,8 @@
 """Model files: whole, safe, and refused when they are not what they say."""
 
 import json
+import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +78,7 @@ def test_a_file_that_was_altered_is_refused(saved):
 
 def test_a_file_of_another_format_version_says_which(saved, monkeypatch):
     monkeypatch.setattr(storage, "FORMAT", 99)
-    with pytest.raises(ModelFileError, match="model format 4; this version of pclf reads format 99"):
+    with pytest.raises(ModelFileError, match="model format 5; this version of pclf reads format 99"):
         pclf.load(saved)
 
 
@@ -113,3 +115,23 @@ def test_titles_sharing_and_scales_come_back(tmp_path):
     assert loaded.fingerprint == data.fingerprint
     assert (loaded.n_users, loaded.n_items) == (3, 3)
     assert loaded["a"].title(0) == "The X"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
+def test_a_file_is_as_private_as_the_one_it_replaces_or_as_new_files_are(tmp_path):
+    from pclf.atomic import replacing
+
+    old, link = tmp_path / "old", tmp_path / "link"
+    old.write_text("x")
+    old.chmod(0o600)
+    link.symlink_to(old)
+    before = os.umask(0o077)
+    try:
+        for path in (old, link, tmp_path / "new"):
+            with replacing(path) as part:
+                part.write_text("y")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("old", "new")] == [0o600, 0o600]
+    assert link.is_symlink()
+    assert old.read_text() == "y"

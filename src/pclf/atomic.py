@@ -1,23 +1,26 @@
 """Files that are replaced whole or not at all."""
 
 import os
-import tempfile
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write to, which takes its place at the end; after an error it is gone instead."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    part = Path(name)
+    """A file beside `path` to write to, which takes its place, and its permissions, at the end; after an error it is
+    gone instead."""
+    path = path.resolve()                # through a link, to the file itself
+    part = path.with_name(f".{path.name}.{token_hex(4)}")
+    part.touch(exist_ok=False)
     try:
         yield part
         with part.open("rb") as file:
             os.fsync(file.fileno())
-        part.chmod(0o644)
+        if path.exists():
+            shutil.copymode(path, part)
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from pclf.atomic import replacing
 from pclf.data.ratings import Domain, Ratings, Scale, Vocabulary
 from pclf.errors import ModelFileError
 
-FORMAT = 4
+FORMAT = 5
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -86,7 +86,7 @@ def write_atomically(path: Path, arrays: Arrays, metadata: dict[str, str]) -> No
         raise ModelFileError(f"{path} is a folder; give the name of a file to write.")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
-        save_file({k: np.ascontiguousarray(a) for k, a in arrays.items()}, part, metadata)
+        save_file(arrays, part, metadata)
 
 
 def read(path: Path) -> tuple[str, Arrays]:

@@ -50,7 +50,9 @@ def _run(debug: bool) -> int:
         where = f"\nTry: {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
         _say(error.format_message() + where)
         return 2
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as stop:    # `| head` has what it wanted: click and rich exit
+        if isinstance(stop, SystemExit) and not isinstance(stop.__context__, BrokenPipeError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (PclfError, ValueError, OSError, MemoryError) as error:

@@ -57,10 +57,6 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         data = Ratings.from_files(
             pairs(files, "DOMAIN=FILE"), **names, rating_col=_column(rating_col), scale=scales or None,
             shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, titles=known or None)
-    for name, of_items in known.items():
-        if not any(item in data[name].items for item in of_items):
-            raise ValueError(f"--titles {name}=...: none of its ids is an item of {name!r}; there are ids like "
-                             f"{next(iter(of_items), None)!r}, and items like {data[name].items.ids[0]!r}.")
     return data
 
 
@@ -90,10 +86,22 @@ def read_titles(path: Path, encoding: str) -> dict[Hashable, str]:
     return {i: str(t) for i, t in zip(item, title, strict=True) if i is not None and t is not None}
 
 
-def read_pairs(path: Path) -> tuple[list[Any], list[Any]]:
-    """The columns of users and items."""
-    user, item = _read(path, ("user_col", "item_col"), "utf-8")
+def read_pairs(path: Path, users: Any, items: Any) -> tuple[list[Any], list[Any]]:
+    """The columns of users and items, as ids of these vocabularies."""
+    columns = _read(path, ("user_col", "item_col"), "utf-8")
+    user, item = (alike(ids, known) for ids, known in zip(columns, (users, items), strict=True))
     return user, item
+
+
+def read_items(path: Path, items: Any) -> list[Any]:
+    """A column of items, as ids of a vocabulary."""
+    ids, = _read(path, ("item_col",), "utf-8")
+    return alike(ids, items)
+
+
+def alike(ids: list[Any], vocabulary: Any) -> list[Any]:
+    """Ids as text where those of a vocabulary are: a file of digits alone is read as numbers."""
+    return [id if id is None or id in vocabulary else str(id) for id in ids] if vocabulary.kind == "str" else ids
 
 
 def _read(path: Path, roles: Sequence[str], encoding: str) -> list[list[Any]]:
@@ -120,8 +128,11 @@ def find_item(domain: "Domain", text: str) -> Hashable:
     folded = text.casefold()
     exact = [c for c, t in enumerate(titles) if t.casefold() == folded]
     found = exact or [c for c, t in enumerate(titles) if folded in t.casefold()]
-    if len(found) == 1 or exact:
-        return domain.items.decode([found[0]])[0]  # type: ignore[no-any-return]
+    if len(found) == 1:
+        return domain.items.decode(found)[0]  # type: ignore[no-any-return]
+    if exact:
+        ids = ", ".join(map(str, domain.items.decode(exact)))
+        raise UnknownNameError(f"{text!r} is the title of {len(exact)} items in {domain.name!r}: give an id, {ids}.")
     if found:
         some = "; ".join(titles[c] for c in found[:5])
         raise UnknownNameError(f"{text!r} is part of {len(found)} titles in {domain.name!r}: {some}"
@@ -175,9 +186,10 @@ def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
         option = known.get(key.replace("-", "_"))
         if option is None:
             raise typer.BadParameter(f"{path}: {did_you_mean(key, sorted(known), 'setting')}")
-        if isinstance(value, list):
-            words = [str(v) for v in value]
-            value = words if option.nargs == -1 or getattr(option, "multiple", False) else ",".join(words)
+        several = option.nargs == -1 or getattr(option, "multiple", False)
+        words = [str(v) for v in value] if isinstance(value, list) else [str(value)]
+        if several or isinstance(value, list):
+            value = words if several else ",".join(words)
         chosen[option.name] = value
     ctx.default_map = {**(ctx.default_map or {}), **chosen}
     return path

@@ -21,7 +21,7 @@ Files = Annotated[list[str], typer.Argument(metavar="DOMAIN=FILE...", help="Rati
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `pclf fit` wrote.")]
 DomainName = Annotated[str, typer.Option("--domain", "-d", help="The domain to score.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same result.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
 Engine = Annotated[str, typer.Option(help="auto, cpu, gpu or reference.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all cores by default.")]
 UserCol = Annotated[str | None, typer.Option(help="Column of user ids, or DOMAIN=COLUMN,...; guessed by default.")]
@@ -100,7 +100,6 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
                  events=events)
     fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
                      n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
-                     n_item_clusters=specific_clusters if model.upper() in ("FMM", "RMGM") else None,
                      common_weight=common_weight, max_iter=max_iter, n_restarts=restarts)
     fitted.save(out)
     row = {"model": type(fitted).__name__, "out": str(out), "ratings": data.n_ratings,
@@ -111,7 +110,7 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
           f"-> {out}")
 
 
-@app.command(epilog="Example: pclf predict model --domain books --user 17 --item 1984")
+@app.command(epilog="Example: pclf predict model --domain books --user 17 --item 'The Hobbit'")
 def predict(model: ModelPath, domain: DomainName,
             user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
             item: Annotated[list[str], typer.Option(help="Item id or title; may be repeated.")] = [],  # noqa: B006
@@ -124,19 +123,22 @@ def predict(model: ModelPath, domain: DomainName,
     import pyarrow as pa
 
     from pclf import models
+    from pclf.data.columns import id_column
 
+    tables.check(out)
     fitted = models.load(model)
     target = fitted._domain(domain)
     named = user is not None, bool(item)
     if any(named) != all(named) or all(named) == (pairs is not None):
         raise typer.BadParameter("give --user and --item, or --pairs FILE.")
     if pairs is not None:
-        users, items = arguments.read_pairs(pairs)
+        users, items = arguments.read_pairs(pairs, fitted._domain(user_domain or domain).users, target.items)
     else:
         items = [arguments.find_item(target, text) for text in item]
         users = [_find_user(fitted, domain, str(user), user_domain)] * len(items)
     values = fitted.predict(domain, users, items, rule=rule, user_domain=user_domain)
-    table = pa.table({"user_id": pa.array(users), "item_id": pa.array(items), "prediction": pa.array(values)})
+    titles = [target.title(int(code)) for code in target.items.encode(items)]
+    table = pa.table({"user_id": id_column(users), "item_id": id_column(items), "title": titles, "prediction": values})
     _write(table, out, as_json)
 
 
@@ -145,8 +147,11 @@ def recommend(model: ModelPath, domain: DomainName,
               user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
               guest: Annotated[list[str], typer.Option(help="DOMAIN:ITEM=RATING,... of somebody new; of events, "
                                                        "DOMAIN:ITEM,...")] = [],  # noqa: B006
-              everyone: Annotated[bool, typer.Option("--all", help="All users of the domain.")] = False,
+              everyone: Annotated[bool, typer.Option("--all", help="All users of the domain, or of "
+                                                     "--user-domain.")] = False,
               n: Annotated[int, typer.Option("--n", "-n", help="Length of the list.", min=1)] = 10,
+              candidates: Annotated[Path | None, typer.Option(help="A table of the items to choose from.")] = None,
+              exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: UserDomain = None,
               out: OutFile = None,
@@ -154,12 +159,17 @@ def recommend(model: ModelPath, domain: DomainName,
     """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
     from pclf import models
 
+    tables.check(out)
     fitted = models.load(model)
     target = fitted._domain(domain)
     if sum((user is not None, bool(guest), everyone)) != 1:
         raise typer.BadParameter("give one of --user, --guest and --all.")
+    if everyone and explain:
+        raise typer.BadParameter("--explain is for one person: leave out --all.")
+    choice = {name: arguments.read_items(path, target.items)
+              for name, path in (("candidates", candidates), ("exclude", exclude)) if path is not None}
     if everyone:
-        return _write(fitted.recommend(domain, n=n).to_arrow(), out, as_json)
+        return _write(fitted.recommend(domain, n=n, user_domain=user_domain, **choice).to_arrow(), out, as_json)
     if guest:
         if not hasattr(fitted, "fold_in"):
             raise ValueError(f"{type(fitted).__name__} cannot place guests: fit PCLF, RMGM or FMM.")
@@ -168,7 +178,7 @@ def recommend(model: ModelPath, domain: DomainName,
         person = _find_user(fitted, domain, str(user), user_domain)
     if explain and not hasattr(fitted, "explain"):
         raise ValueError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
-    lists = fitted.recommend(domain, [person], n=n, user_domain=user_domain)
+    lists = fitted.recommend(domain, [person], n=n, user_domain=user_domain, **choice)
     found = lists[0]
     why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
     if as_json:
@@ -299,8 +309,8 @@ def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, *
     given = {key: value for key, value in settings.items() if value is not None}
     model = models.create(name)
     known = model.get_params()
-    if "n_item_clusters" in given:
-        given.pop("n_specific_clusters", None)
+    if "n_item_clusters" in known and "n_specific_clusters" in given:      # all of them are a domain's own
+        given["n_item_clusters"] = given.pop("n_specific_clusters")
     for key in given:
         if key not in known:
             raise typer.BadParameter(f"{type(model).__name__} has no {key.removeprefix('n_').replace('_', ' ')}.")

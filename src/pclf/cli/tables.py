@@ -6,18 +6,26 @@ from typing import Any
 
 from pclf.atomic import replacing
 
+ENDINGS = (".parquet", ".pq", ".csv")
+
+
+def check(path: Path | None) -> None:
+    """Whether a table can be written there, before it is made."""
+    if path is None:
+        return
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(f"the output must end in .csv or .parquet; got {path.name!r}.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into.")
+
 
 def write(table: Any, path: Path) -> None:
     """Beside the file first, then in its place, so that nothing is ever half written."""
     from pyarrow import csv, parquet
 
-    kinds = {".parquet": parquet.write_table, ".pq": parquet.write_table, ".csv": csv.write_csv}
-    if path.suffix.lower() not in kinds:
-        raise ValueError(f"the output must end in .csv or .parquet; got {path.name!r}.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into.")
+    check(path)
     with replacing(path) as part:
-        kinds[path.suffix.lower()](table, part)
+        (csv.write_csv if path.suffix.lower() == ".csv" else parquet.write_table)(table, part)
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

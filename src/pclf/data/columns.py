@@ -65,7 +65,7 @@ def as_column(values: Any) -> Any:
     """Values as an Arrow chunked array where they are of one simple type, else as a list."""
     import pyarrow as pa
 
-    if isinstance(values, pa.Array):
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return _simple(values)
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
@@ -136,6 +136,16 @@ def finished(encoded: Any) -> Coded:
     return Coded(codes, tuple(distinct.to_pylist()))
 
 
+def id_column(ids: Any) -> Any:
+    """Ids as an Arrow array; those of several types, or beyond 64 bits, as text."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(ids)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([None if i is None else str(i) for i in ids])
+
+
 def numbers(column: Coded, where: str) -> NDArray[np.float64]:
     """The distinct values of a rating column as finite numbers; an error says in which row one is not."""
     check_present(column, f"{where}: ratings")
@@ -163,9 +173,11 @@ def check_present(column: Coded, what: str) -> None:
 
 
 def frame_columns(frame: Any, names: Mapping[str, str | None], where: str) -> list[Any]:
-    """Columns of a pandas, polars or pyarrow frame, found by name or by what they are usually called."""
+    """Columns of a pandas, polars or pyarrow frame, or a dict, found by name or by what they are usually called."""
     import narwhals as nw
 
+    if isinstance(frame, Mapping):
+        return [as_column(frame[c]) for c in find_columns(list(frame), names, where)]
     try:
         table = nw.from_native(frame, eager_only=True)
         by_name = {str(c): c for c in table.columns}

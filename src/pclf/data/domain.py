@@ -77,6 +77,18 @@ class Domain:
                        user=_renumbered(self.user, users, len(self.users)),
                        item=_renumbered(self.item, items, len(self.items)))
 
+    def joined(self, other: "Domain") -> tuple["Domain", "Domain"]:
+        """Both with the users and items of both, in the same codes."""
+        users, *user_codes = self.users.joined(other.users)
+        items, *item_codes = self.items.joined(other.items)
+        shown: dict[int, str] = {}
+        for d, codes in ((other, item_codes[1]), (self, item_codes[0])):           # ours where both have one
+            shown |= dict(zip(codes.tolist(), d.titles or (), strict=False))
+        titles = tuple(shown.get(c, str(i)) for c, i in enumerate(items.ids)) if shown else None
+        mine, theirs = (replace(d, users=users, items=items, titles=titles, user=of_user[d.user], item=of_item[d.item])
+                        for d, of_user, of_item in zip((self, other), user_codes, item_codes, strict=True))
+        return mine, theirs
+
     def title(self, code: int) -> str:
         return self.titles[code] if self.titles is not None else str(self.items.decode([code])[0])
 
@@ -111,9 +123,21 @@ def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicat
                         f"{users.where(repeated)}. Pass duplicates='last' or 'mean'.")
     if repeated is not None:
         kept = _merged(*kept, scale, duplicates)
-    shown = None if titles is None else tuple(str(i if is_missing(t := titles.get(i, i)) else t)
-                                              for i in known_items.ids)
-    return Domain(name, known_users, known_items, *kept, scale, shown)
+    return Domain(name, known_users, known_items, *kept, scale, _titles(known_items, titles, where))
+
+
+def _titles(items: Vocabulary, titles: Mapping[Any, str] | None, where: str) -> tuple[str, ...] | None:
+    """What to show for each item: its title, or its id where it has none. 7 finds the title of "7"."""
+    if titles is None:
+        return None
+    if not isinstance(titles, Mapping):
+        raise DataError(f"{where}: titles must be a dict {{item_id: title}}; got {type(titles).__name__}")
+    known = {str(id): title for id, title in titles.items() if not is_missing(title)}
+    shown = [known.get(str(id)) for id in items.ids]
+    if known and not any(title is not None for title in shown):
+        raise DataError(f"{where}: titles must be of its items, which have ids like {items.ids[0]!r}; got ids like "
+                        f"{next(iter(titles))!r}")
+    return tuple(str(id) if title is None else str(title) for id, title in zip(items.ids, shown, strict=True))
 
 
 def _renumbered(codes: Codes, kept: NDArray[np.intp], n: int) -> Codes:

@@ -50,7 +50,7 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
             return _coded(_parquet_batches(file, names), len(names), file)
         form = _form(file, names, encoding)
         columns = _coded(_text_batches(file, form, encoding), len(names), file)
-        return [replace(_as_numbers(_trimmed(c)), line=1 + form.header) for c in columns]
+        return [replace(_as_numbers(_trimmed(c)), line=1 + form.blank + form.header) for c in columns]
     except (pa.ArrowException, UnicodeError) as error:
         hint = " Pass encoding=..., for example 'latin-1'." if "utf" in str(error).lower() else ""
         raise DataError(f"{file} must be a whole {'Parquet file' if kind in PARQUET else 'table of text'}; "
@@ -100,6 +100,8 @@ class Form(NamedTuple):
     fields: list[str]     # names of all columns
     found: list[str]      # of those that are asked for
     header: bool          # or the first line holds values already
+    blank: int            # lines before it
+    quoted: bool          # values may have line ends in them
 
 
 def _form(file: Path, names: Names, encoding: str) -> Form:
@@ -107,9 +109,11 @@ def _form(file: Path, names: Names, encoding: str) -> Form:
 
     with pa.input_stream(str(file), compression="detect") as stream:
         opening = stream.read(1 << 16).decode(encoding, errors="replace").removeprefix("\ufeff")
-    line = opening.split("\n", 1)[0].rstrip("\r")
-    if not line:
+    lines = opening.splitlines()
+    blank = next((i for i, line in enumerate(lines) if line.strip()), len(lines))      # lines before the first
+    if blank == len(lines):
         raise DataError(f"{file} must have at least one row of data; it is empty")
+    line = lines[blank]
     separator = max(SEPARATORS, key=line.count)
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
     fields = [field.strip() for field in fields]
@@ -118,7 +122,13 @@ def _form(file: Path, names: Names, encoding: str) -> Form:
     if not header:
         _check_unnamed(fields, names, file)
         fields = [*names, *(f"column {i}" for i in range(len(names), len(fields)))]
-    return Form(separator, fields, find_columns(fields, names, str(file)) if header else list(names), header)
+    found = list(names)
+    if header:
+        try:
+            found = find_columns(fields, names, str(file))
+        except DataError as error:
+            raise DataError(f"{error}, or put a line of names first if this one holds values already") from None
+    return Form(separator, fields, found, header, blank, '"' in opening)
 
 
 def _text_batches(file: Path, form: Form, encoding: str) -> Iterator[Any]:
@@ -128,7 +138,7 @@ def _text_batches(file: Path, form: Form, encoding: str) -> Iterator[Any]:
     fields = form.fields
     if form.separator == "::" and "title_col" in form.found:   # titles have colons of their own
         with pa.input_stream(str(file), compression="detect") as stream:
-            lines = stream.read().decode(encoding).splitlines()[int(form.header):]
+            lines = stream.read().decode(encoding).splitlines()[form.blank + form.header:]
         rows = [line.split("::") for line in lines if line]
         places = [fields.index(name) for name in form.found]
         yield pa.record_batch([pa.array([row[i] for row in rows]) for i in places], form.found)
@@ -137,8 +147,8 @@ def _text_batches(file: Path, form: Form, encoding: str) -> Iterator[Any]:
         fields = [label for i, name in enumerate(fields) for label in (name, f"empty {i}")][:-1]
     yield from pc.open_csv(
         str(file),
-        pc.ReadOptions(block_size=BLOCK, column_names=fields, skip_rows=int(form.header), encoding=encoding),
-        pc.ParseOptions(delimiter=form.separator[0]),
+        pc.ReadOptions(block_size=BLOCK, column_names=fields, skip_rows=form.blank + form.header, encoding=encoding),
+        pc.ParseOptions(delimiter=form.separator[0], newlines_in_values=form.quoted),
         pc.ConvertOptions(include_columns=form.found, column_types=dict.fromkeys(form.found, pa.string())))
 
 

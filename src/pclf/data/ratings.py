@@ -28,15 +28,16 @@ __all__ = ["Domain", "Options", "Ratings", "Scale", "Vocabulary"]
 Column = str | Mapping[str, str] | None      # the name of a column, for all domains or by domain
 
 POLICIES = ("error", "last", "mean")
+ENOUGH = 5      # levels: thumbs up and down in one domain must not take the stars of another away
 
 
 class Options(TypedDict, total=False):
     """What every way to make Ratings takes.
 
     `scale`: (low, high), (low, high, step), a Scale, all values, or a dict of these by domain; without one,
-    a domain gets the scale its ratings lie on. `levels`: how many common levels, instead of the length of the
-    shortest scale. `shared_users`, `shared_items`: the same id in two domains is the same person or thing; where ids
-    are numbers in one and text in another, all become text.
+    a domain gets the scale its ratings lie on. `levels`: how many common levels, see `Ratings`. `shared_users`,
+    `shared_items`: the same id in two domains is the same person or thing; where ids are numbers in one and text in
+    another, all become text.
     `duplicates`: what to do when a user rates an item twice: "error", keep the "last", or take the "mean",
     rounded to the scale. `titles`: {domain: {item_id: title}}, for display.
     """
@@ -55,7 +56,7 @@ class Ratings:
 
     Users and items of different domains are different, unless users or items are said to be shared. Every
     scale is cut into the same `n_levels` levels: value i of n is in level floor((i + 0.5) * n_levels / n).
-    There are as many levels as the shortest scale has values; a scale of a single value does not count.
+    There are as many levels as the shortest scale of five or more values has; without one, as the longest.
 
     >>> Ratings.from_arrays({"films": (["Ann", "Ben"], ["Heat", "Heat"], [5, 3])}, scale=(1, 5))
     Ratings: 2 in 1 domain, 5 levels
@@ -63,7 +64,7 @@ class Ratings:
     """
 
     domains: dict[str, Domain]
-    n_levels: int = 0   # 0: as many as the shortest scale has values
+    n_levels: int = 0   # 0: by the lengths of the scales
     shared_users: bool = False
     shared_items: bool = False
 
@@ -72,7 +73,7 @@ class Ratings:
             raise DataError("ratings must have at least one domain; got none")
         rated = [d for d in self.domains.values() if not d.events]         # events have two, whatever others have
         lengths = [len(d.scale) for d in rated or self.domains.values()]
-        n_levels = self.n_levels or min((n for n in lengths if n > 1), default=1)
+        n_levels = self.n_levels or min((n for n in lengths if n >= ENOUGH), default=max(lengths))
         check_levels(n_levels)
         object.__setattr__(self, "n_levels", n_levels)
         object.__setattr__(self, "domains", dict(self.domains))
@@ -81,7 +82,7 @@ class Ratings:
     def from_frames(cls, frames: Mapping[str, Any], *, user_col: Column = None,
                     item_col: Column = None, rating_col: Column = None,
                     **options: Unpack[Options]) -> "Ratings":
-        """From a frame for each domain: pandas, polars or pyarrow. `Options` has the other options.
+        """From a frame for each domain: pandas, polars, pyarrow or a dict of columns. `Options` has the other options.
 
         Columns are found by the usual names ("user_id", "userId", "movie_id", "stars", ...) unless given: one name,
         or a dict {domain: name}.
@@ -249,7 +250,7 @@ class Ratings:
         return seal.hexdigest()
 
     def to_frame(self, name: str) -> dict[str, NDArray[Any]]:
-        """A domain's ratings as columns, for `pandas.DataFrame(...)` or `polars.DataFrame(...)`."""
+        """A domain's ratings as a dict of columns, which `from_frames`, pandas and polars take."""
         d = self[name]
         return {"user_id": d.users.array()[d.user], "item_id": d.items.array()[d.item], "rating": d.ratings}
 
@@ -299,9 +300,10 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], w
         if shared and {getattr(d, which).kind for d in domains.values()} == {"int", "str"}:      # 7 is "7" elsewhere
             domains = {name: replace(d, **{which: getattr(d, which).as_text()}) for name, d in domains.items()}
     made = Ratings(domains, levels or 0, shared_users, shared_items)
-    if shared_users and len(domains) > 1 and made.n_users == sum(d.n_users for d in domains.values()):
-        warnings.warn("users are shared, but no id is in two domains: nobody is known elsewhere.", UserWarning,
-                      stacklevel=3)
+    for which, shared, rows in (("users", shared_users, made.user_rows), ("items", shared_items, made.item_rows)):
+        if shared and len(domains) > 1 and len(np.unique(np.concatenate(rows))) == sum(map(len, rows)):
+            warnings.warn(f"{which} are shared, but no id is in two domains: none is known elsewhere.", UserWarning,
+                          stacklevel=3)
     return made
 
 

@@ -6,7 +6,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,30 @@ Seed = int | np.random.Generator
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Ratings to learn from and ratings to predict, with the recipe that parted them."""
+    """Ratings to learn from and ratings to predict, with the recipe that parted them.
+
+    Parts that were read apart get the users and items of both.
+    """
 
     train: Ratings
     test: Ratings
     recipe: dict[str, Any]
     parts: dict[str, Part] = field(default_factory=dict, repr=False)   # needed to save it
+
+    def __post_init__(self) -> None:
+        if set(self.train.domains) != set(self.test.domains):
+            names = " and ".join(", ".join(part.domains) for part in (self.train, self.test))
+            raise DataError(f"both parts of a split must have the same domains; got {names}")
+        for name in self.train.domains:
+            mine, theirs = self.train[name], self.test[name]
+            if mine.scale != theirs.scale:
+                raise DataError(f"both parts of {name!r} must have the same scale; got {mine.scale} and "
+                                f"{theirs.scale}. Pass scale=... to both.")
+            if mine.users != theirs.users or mine.items != theirs.items:
+                for part, domain in zip(("train", "test"), mine.joined(theirs), strict=True):
+                    ratings = getattr(self, part)
+                    domains = {**ratings.domains, name: domain}
+                    object.__setattr__(self, part, replace(ratings, domains=domains, n_levels=self.train.n_levels))
 
     @classmethod
     def of(cls, data: Ratings, parts: Mapping[str, Part], recipe: Mapping[str, Any]) -> "Split":
@@ -92,7 +110,7 @@ def given_n(data: Ratings, n: int, *, n_train_users: int | float | None = None,
     is not tested. Domains that are not among `domains` are trained on whole. With one seed, the ratings kept at
     n = 5 are among those kept at n = 10.
     """
-    rng, parts = _generator(seed), {}
+    rng, parts = as_generator(seed), {}
     chosen = _chosen(data, domains)
     order = rng.permutation(data.n_users)
     for (name, domain), rows in zip(data.domains.items(), data.user_rows, strict=True):
@@ -110,14 +128,14 @@ def given_n(data: Ratings, n: int, *, n_train_users: int | float | None = None,
         raise DataError(f"test users must have more than n = {n} ratings for something to be left to test; "
                         f"none has. Use a smaller n, or more test users.")
     return Split.of(data, parts, {"kind": "given_n", "n": n, "n_train_users": n_train_users,
-                                  "n_test_users": n_test_users, "domains": chosen, "seed": _seed(seed)})
+                                  "n_test_users": n_test_users, "domains": chosen, "seed": as_recorded(seed)})
 
 
 def hold_out(data: Ratings, fraction: float = 0.1, *, seed: Seed = 0) -> Split:
     """A random share of the ratings of every domain as the test, the rest to train on."""
     if not 0 < fraction < 1:
         raise DataError(f"the fraction to hold out must be between 0 and 1; got {fraction}")
-    rng, parts = _generator(seed), {}
+    rng, parts = as_generator(seed), {}
     for name, domain in data.domains.items():
         part = np.full(len(domain), TRAIN, np.uint8)
         part[rng.permutation(len(domain))[:round(fraction * len(domain))]] = TEST
@@ -125,7 +143,7 @@ def hold_out(data: Ratings, fraction: float = 0.1, *, seed: Seed = 0) -> Split:
     if not any((part == TEST).any() for part in parts.values()):
         raise DataError(f"the fraction must leave something to test; {fraction:g} of "
                         f"{data.n_ratings:,} ratings is none")
-    return Split.of(data, parts, {"kind": "hold_out", "fraction": fraction, "seed": _seed(seed)})
+    return Split.of(data, parts, {"kind": "hold_out", "fraction": fraction, "seed": as_recorded(seed)})
 
 
 def user_folds(data: Ratings, n_folds: int = 5, n: int = 10, *, seed: Seed = 0) -> Iterator[Split]:
@@ -133,8 +151,7 @@ def user_folds(data: Ratings, n_folds: int = 5, n: int = 10, *, seed: Seed = 0) 
 
     Somebody of several domains is tested in all of them at once.
     """
-    if n < 0:
-        raise DataError(f"n, the ratings a test user keeps, must be 0 or more; got {n}")
+    _check_n(n)
     if all(np.bincount(domain.user, minlength=1).max() <= n for domain in data.domains.values() if len(domain)):
         raise DataError(f"users must have more than n = {n} ratings for something to be left to test; none has. "
                         f"Use a smaller n.")
@@ -145,14 +162,14 @@ def user_folds(data: Ratings, n_folds: int = 5, n: int = 10, *, seed: Seed = 0) 
 
 
 def _folds(data: Ratings, n_folds: int, n: int, seed: Seed) -> Iterator[Split]:
-    rng = _generator(seed)
+    rng = as_generator(seed)
     fold_of = rng.permutation(data.n_users) % n_folds if data.shared_users else np.concatenate(
         [rng.permutation(domain.n_users) % n_folds for domain in data.domains.values()])
     for fold in range(n_folds):
         parts = {name: _keep_n(domain, fold_of[rows[domain.user]] == fold, n, rng)
                  for (name, domain), rows in zip(data.domains.items(), data.user_rows, strict=True)}
         yield Split.of(data, parts, {"kind": "user_folds", "fold": fold, "n_folds": n_folds, "n": n,
-                                     "seed": _seed(seed)})
+                                     "seed": as_recorded(seed)})
 
 
 def random_places(user: NDArray[Any], rng: np.random.Generator) -> NDArray[np.intp]:
@@ -165,8 +182,7 @@ def random_places(user: NDArray[Any], rng: np.random.Generator) -> NDArray[np.in
 
 def _keep_n(domain: Domain, tested: NDArray[np.bool_], n: int, rng: np.random.Generator) -> Part:
     """TRAIN, but for the tested ratings beyond n random ones a user: these are TEST."""
-    if n < 0:
-        raise DataError(f"n, the ratings a test user keeps, must be 0 or more; got {n}")
+    _check_n(n)
     part = np.full(len(domain), TRAIN, np.uint8)
     shuffled = rng.permutation(len(domain))
     shuffled = shuffled[tested[shuffled]]
@@ -176,6 +192,11 @@ def _keep_n(domain: Domain, tested: NDArray[np.bool_], n: int, rng: np.random.Ge
     rank = np.arange(len(user)) - np.repeat(np.cumsum(counts) - counts, counts)   # 0, 1, ... within a user
     part[shuffled[by_user[rank >= n]]] = TEST
     return part
+
+
+def _check_n(n: int) -> None:
+    if not isinstance(n, (int, np.integer)) or n < 0:
+        raise DataError(f"n, the ratings a test user keeps, must be a whole number, 0 or more; got {n}")
 
 
 def _user_counts(domain: Domain, n_train: int | float | None, n_test: int | float | None) -> tuple[int, int]:
@@ -216,12 +237,12 @@ def _chosen(data: Ratings, domains: Iterable[str] | None) -> list[str]:
     return chosen
 
 
-def _generator(seed: Seed) -> np.random.Generator:
+def as_generator(seed: Seed) -> np.random.Generator:
     if not isinstance(seed, np.random.Generator) and (not isinstance(seed, (int, np.integer)) or seed < 0):
         raise DataError(f"a seed must be a whole number, 0 or more, or a Generator; got {seed!r}")
     return np.random.default_rng(seed)   # a Generator is passed through
 
 
-def _seed(seed: Seed) -> int | None:
+def as_recorded(seed: Seed) -> int | None:
     """What the recipe records; a Generator's numbers cannot be drawn again, the saved split can be loaded."""
     return None if isinstance(seed, np.random.Generator) else int(seed)

@@ -52,6 +52,14 @@ class Vocabulary:
 
         return self._made(self._arrow.cast(pa.large_string())) if self.kind == "int" else self
 
+    def joined(self, other: "Vocabulary") -> tuple["Vocabulary", Codes, Codes]:
+        """The ids of both, first ours, and code -> code in it for each of the two."""
+        if {self.kind, other.kind} == {"int", "str"}:                              # 7 is "7" there
+            return self.as_text().joined(other.as_text())
+        mine, theirs = self.union([self, other])
+        new = (id for id, code in zip(other.ids, theirs.tolist(), strict=True) if code >= len(self))
+        return Vocabulary([*self.ids, *new]), mine, theirs
+
     @classmethod
     def _made(cls, ids: Any) -> "Vocabulary":
         """Of ids that differ, as they are kept."""

@@ -30,11 +30,11 @@ from sklearn.base import clone
 
 from pclf.data.domain import count
 from pclf.data.ratings import Ratings
-from pclf.data.splits import Seed
+from pclf.data.splits import Seed, as_generator, as_recorded
 from pclf.errors import DataError
 from pclf.evaluate import verdicts as say
 from pclf.evaluate.compare import alone, run_all
-from pclf.evaluate.significance import LEVEL, _wilcoxon, holm
+from pclf.evaluate.significance import LEVEL, holm, wilcoxon
 from pclf.evaluate.trial import Arm, Errors, Fit, Trial
 from pclf.models.base import Floats, Recommender, as_ratings
 from pclf.models.pclf import PCLF
@@ -178,10 +178,10 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
     """
     ratings, model = as_ratings(data), PCLF() if model is None else model
     _check(ratings, model, given, repeats, sizes, n_jobs)
-    options = alone(n_jobs, fit_options or {})
+    options = alone(n_jobs, fit_options or {}, [model])
     # "auto" restarts depend on the number of ratings; here, no arm may average more of them than another.
     fair = clone(model).set_params(n_restarts=model._n_restarts(ratings))
-    trial = Trial(ratings, fair, given, int(np.random.default_rng(seed).integers(2**32)), options)
+    trial = Trial(ratings, fair, given, int(as_generator(seed).integers(2**32)), options)
     skipped = {name: reason for name in ratings.domains if (reason := _why_not(trial, name))}
     targets = [name for name in ratings.domains if name not in skipped]
     if not targets:
@@ -199,8 +199,7 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
     rows = _corrected([_row(contrast, ratings, measured) for contrast in plan])
     return Audit([skipped.get(name) or say.verdict(name, label, rows) for name in ratings.domains], rows,
                  {"model": label, "given": given, "of": "event" if ratings.events else "rating", "repeats": repeats,
-                  "seed": None if isinstance(seed, np.random.Generator) else int(seed),
-                  "fingerprint": ratings.fingerprint})
+                  "seed": as_recorded(seed), "fingerprint": ratings.fingerprint})
 
 
 class Effect(NamedTuple):
@@ -239,7 +238,7 @@ def effect(own: Floats, base: Floats, user: NDArray[Any], repeat: NDArray[Any]) 
     half = t.ppf((1 + LEVEL) / 2, freedom) * error
     p = 2 * t.sf(abs(change) / error, freedom) if error > 0 else float(change == 0)
     return Effect(100 * change, 100 * (change - half), 100 * (change + half), p,
-                  _wilcoxon(own_of_user - base_of_user))
+                  wilcoxon(own_of_user - base_of_user))
 
 
 class Contrast(NamedTuple):

@@ -48,6 +48,7 @@ class Score(NamedTuple):
     value: float
     seconds: float   # of the fit
     n: int           # test ratings
+    n_train: int     # training ratings, of the same domain
 
 
 class Paired(NamedTuple):
@@ -83,7 +84,7 @@ class Comparison:
         return rows
 
     def paired(self, reference: str) -> list[Paired]:
-        """Every model against a reference, over the splits, by Wilcoxon and t.
+        """Every model against a reference, over the splits, by Wilcoxon and t, which allows for their overlap.
 
         Holm's correction is over the models inside one domain, metric and rule.
         """
@@ -94,7 +95,8 @@ class Comparison:
         for family, models in self._families().items():
             if reference in models:   # it may have no distribution
                 values = {model: {s.split: s.value for s in scores} for model, scores in models.items()}
-                out += [Paired(*family, test) for test in paired_tests(values, reference)]
+                overlap = float(np.mean([s.n / max(1, s.n_train) for s in models[reference]]))
+                out += [Paired(*family, test) for test in paired_tests(values, reference, overlap)]
         return out
 
     def __str__(self) -> str:
@@ -143,9 +145,6 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
         raise ValueError("compare needs at least one split, such as pclf.hold_out(data); got none, or something else.")
     if n_jobs < 1:
         raise ValueError(f"n_jobs must be at least 1; got {n_jobs}.")
-    for name in fit_options or ():
-        if not any(name in inspect.signature(model.fit).parameters for model in models.values()):
-            raise ValueError(f"no model here has an option {name!r} of fit.")
     events = any(d.events for split in parts for d in split.test.domains.values())
     metrics = metrics if metrics is not None else LISTS if events else ERRORS
     metrics = list(dict.fromkeys(metrics))
@@ -153,7 +152,7 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     if events and (of_ratings := [metric for metric in metrics if "@" not in metric]):
         raise ValueError(f"{of_ratings[0]} measures predictions of ratings, and test events are all 1. Measure lists: "
                          f"metrics={LISTS}.")
-    options = {"random_state": random_state, **alone(n_jobs, fit_options or {})}
+    options = {"random_state": random_state, **alone(n_jobs, fit_options or {}, models.values())}
     jobs = [(name, i, models[name], split) for (i, split), name in product(enumerate(parts), models)]
     done: dict[tuple[str, int], list[Score]] = {}
     with progress_bar("compare", len(jobs), unit="fit", shown=progress) as advance:
@@ -170,8 +169,12 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     return found
 
 
-def alone(n_jobs: int, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `fit`, and one thread each where several processes share the cores."""
+def alone(n_jobs: int, options: Mapping[str, Any], models: Iterable[Recommender]) -> dict[str, Any]:
+    """Options of `fit` that some model knows, and one thread each where several processes share the cores."""
+    known = {name for model in models for name in inspect.signature(model.fit).parameters}
+    for name in options:
+        if name not in known:
+            raise ValueError(f"no model here has an option {name!r} of fit.")
     single = n_jobs > 1 and options.get("engine", "auto") in ("auto", "cpu")
     return {"n_threads": 1, **options} if single else dict(options)
 
@@ -204,6 +207,7 @@ def score(model: Recommender, test: Ratings, rules: Sequence[str],
         if hasattr(model, "predict_proba") and any(metric in by.DISTRIBUTION for metric in metrics):
             pairs = domain.users.decode(domain.user), domain.items.decode(domain.item)
             proba = model.predict_proba(name, *pairs)
+        lists = _Lists(model, test, name, metrics)
         for metric in metrics:
             if metric in by.POINT:
                 for rule, prediction in point.items():
@@ -213,8 +217,8 @@ def score(model: Recommender, test: Ratings, rules: Sequence[str],
                     worth = (test.level_values(name),) if metric == "crps" else ()
                     value = by.DISTRIBUTION[metric](proba, test.levels(name), *worth)
                     yield name, metric, None, value, len(domain)
-            elif (value := _score_lists(model, test, name, metric)) is not None:
-                yield name, metric, None, value, len(domain)
+            elif lists.rows.size:
+                yield name, metric, None, lists.score(metric), len(domain)
 
 
 def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
@@ -268,21 +272,25 @@ def _job(job: tuple[str, int, Recommender, Split], rules: Sequence[str], metrics
          options: Mapping[str, Any]) -> list[Score]:
     name, i, model, split = job
     fitted, seconds = fit_timed(model, split.train, options)
-    return [Score(name, i, domain, metric, rule, value, seconds, n)
+    return [Score(name, i, domain, metric, rule, value, seconds, n, len(split.train[domain]))
             for domain, metric, rule, value, n in score(fitted, split.test, rules, metrics)]
 
 
-def _score_lists(model: Recommender, test: Ratings, name: str, metric: str) -> float | None:
-    """None where the test ratings of a domain hold no relevant item."""
-    kind, _, n = metric.partition("@")
-    domain = test.domains[name]
-    scale = domain.scale.values
-    liked = domain.ratings >= scale[0] + LIKED * (scale[-1] - scale[0])
-    if not liked.any():
-        return None
-    users, rows = np.unique(domain.user[liked], return_inverse=True)
-    lists: NDArray[np.int32] = model.recommend(name, domain.users.decode(users), int(n)).codes
-    return by.LIST[kind](int(n), lists, rows, domain.item[liked])
+class _Lists:
+    """Top-N lists for those who liked something in the test, made once for all metrics that look at them."""
+
+    def __init__(self, model: Recommender, test: Ratings, name: str, metrics: Sequence[str]) -> None:
+        domain, longest = test.domains[name], max((int(m.partition("@")[2]) for m in metrics if "@" in m), default=0)
+        scale = domain.scale.values
+        liked = domain.ratings >= scale[0] + LIKED * (scale[-1] - scale[0])
+        users, self.rows = np.unique(domain.user[liked], return_inverse=True)
+        self.items = domain.item[liked]
+        if longest and self.rows.size:
+            self.codes: NDArray[np.int32] = model.recommend(name, domain.users.decode(users), longest).codes
+
+    def score(self, metric: str) -> float:
+        kind, _, n = metric.partition("@")
+        return by.LIST[kind](int(n), self.codes, self.rows, self.items)
 
 
 @contextmanager

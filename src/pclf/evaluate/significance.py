@@ -1,8 +1,12 @@
 """Significance: is a difference between two models more than luck? Paired over splits, Holm-corrected.
 
 The two models are compared on the same splits, so the differences are what is tested: by the signed-rank test
-of Wilcoxon, which assumes little, and by the t test, which says how large the difference may be. Splits of
-the same ratings overlap, so their differences are not quite independent: read a p just below 0.05 as a hint.
+of Wilcoxon, and by the t test, which says how large the difference may be. Splits of the same ratings overlap, so their
+differences vary less than those of new data would. The t test allows for that, rather too much than too little:
+
+    variance of the mean of J differences  =  (1 / J + test ratings / training ratings) * their variance
+
+(Nadeau & Bengio 2003). Wilcoxon's test does not: read its p as a hint.
 """
 
 from collections.abc import Hashable, Mapping
@@ -32,10 +36,12 @@ class PairedTest(NamedTuple):
     p_t_holm: float
 
 
-def paired_tests(scores: Mapping[str, Mapping[Hashable, float]], reference: str) -> list[PairedTest]:
+def paired_tests(scores: Mapping[str, Mapping[Hashable, float]], reference: str,
+                 overlap: float = 0.0) -> list[PairedTest]:
     """Every other model against the reference: {model: {split: value}} is one family of tests.
 
-    Two models are compared on the splits that both have; p is NaN where these are fewer than two.
+    Two models are compared on the splits that both have; p is NaN where these are fewer than two. overlap: test ratings
+    over training ratings where splits are of the same data, 0 where they are independent.
     """
     if reference not in scores:
         raise UnknownNameError(did_you_mean(reference, scores, "model"))
@@ -44,7 +50,7 @@ def paired_tests(scores: Mapping[str, Mapping[Hashable, float]], reference: str)
         if model != reference:
             common = [split for split in base if split in values]
             own, its = np.array([values[s] for s in common]), np.array([base[s] for s in common])
-            tests.append((model, *_compare(own, its)))
+            tests.append((model, *_compare(own, its, overlap)))
     wilcoxon, t = holm([row[-2] for row in tests]), holm([row[-1] for row in tests])
     return [PairedTest(model, reference, *numbers, float(w), float(p))
             for (model, *numbers), w, p in zip(tests, wilcoxon, t, strict=True)]
@@ -64,39 +70,45 @@ def holm(p: ArrayLike) -> NDArray[np.float64]:
     return out
 
 
-def interval(values: ArrayLike) -> tuple[float, float, float]:
+def interval(values: ArrayLike, overlap: float = 0.0) -> tuple[float, float, float]:
     """The mean and its 95 % interval by t; an interval needs two values."""
     from scipy.stats import t
 
     x = np.asarray(values, float)
     if len(x) < 2:
         return (float(x.mean()) if len(x) else np.nan), np.nan, np.nan
-    half = t.ppf((1 + LEVEL) / 2, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
+    half = t.ppf((1 + LEVEL) / 2, len(x) - 1) * _standard_error(x, overlap)
     return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
 
 
-def _compare(own: NDArray[np.float64], base: NDArray[np.float64]) -> tuple[int, *tuple[float, ...]]:
+def _standard_error(x: NDArray[np.float64], overlap: float) -> float:
+    """Of the mean of values from splits."""
+    return float(x.std(ddof=1) * np.sqrt(1 / len(x) + overlap))
+
+
+def _compare(own: NDArray[np.float64], base: NDArray[np.float64], overlap: float) -> tuple[int, *tuple[float, ...]]:
     difference = own - base
-    mean, low, high = interval(difference)
+    mean, low, high = interval(difference, overlap)
     relative = mean / base.mean() if len(base) and base.mean() else np.nan
-    return len(difference), mean, low, high, float(relative), _wilcoxon(difference), _t(difference)
+    return len(difference), mean, low, high, float(relative), wilcoxon(difference), _t(difference, overlap)
 
 
-def _wilcoxon(difference: NDArray[np.float64]) -> float:
-    from scipy.stats import wilcoxon
+def wilcoxon(difference: NDArray[np.float64]) -> float:
+    """p of the signed-rank test that differences lie around 0."""
+    from scipy import stats
 
     if len(difference) < 2:
         return np.nan
     moved = difference[difference != 0]           # as Wilcoxon did: no difference says nothing
-    return float(wilcoxon(moved).pvalue) if len(moved) else 1.0
+    return float(stats.wilcoxon(moved).pvalue) if len(moved) else 1.0
 
 
-def _t(difference: NDArray[np.float64]) -> float:
+def _t(difference: NDArray[np.float64], overlap: float) -> float:
     from scipy.stats import t
 
     if len(difference) < 2:
         return np.nan
-    error = difference.std(ddof=1) / np.sqrt(len(difference))
+    error = _standard_error(difference, overlap)
     if error == 0:
         return 0.0 if difference.any() else 1.0
     return float(2 * t.sf(abs(difference.mean()) / error, len(difference) - 1))

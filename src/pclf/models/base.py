@@ -4,6 +4,7 @@ Every model here predicts a rating by a product of user and item factors on the 
 is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files are handled once, below.
 """
 
+import operator
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from pclf.data.columns import id_column
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines.cpu import by_row, cores
-from pclf.errors import DataError, NotFittedError, UnknownNameError, did_you_mean
+from pclf.errors import DataError, NotFittedError, UnknownNameError
 
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
@@ -44,13 +46,18 @@ class Recommendations:
         return len(self.users)
 
     def __getitem__(self, row: int) -> list[Recommendation]:
-        codes = [int(c) for c in self.codes[row] if c >= 0]
+        """The list of the user in this place."""
+        codes = [int(c) for c in self.codes[operator.index(row)] if c >= 0]
         ids = self.domain.items.decode(codes)
         return [Recommendation(i, float(s), self.domain.title(c))
                 for i, s, c in zip(ids, self.scores[row], codes, strict=False)]
 
-    def __iter__(self) -> Iterator[tuple[Hashable, list[Recommendation]]]:
-        return ((user, self[row]) for row, user in enumerate(self.users))
+    def __iter__(self) -> Iterator[list[Recommendation]]:
+        return (self[row] for row in range(len(self)))
+
+    def items(self) -> Iterator[tuple[Hashable, list[Recommendation]]]:
+        """Each user with their list."""
+        return zip(self.users, self, strict=True)
 
     def to_arrow(self) -> Any:
         """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank. Ids of several
@@ -62,15 +69,9 @@ class Recommendations:
         row, rank = np.nonzero(self.codes >= 0)
         codes = self.codes[row, rank]
 
-        def ids(values: list[Any]) -> Any:
-            try:
-                return pa.array(values)
-            except (pa.ArrowInvalid, pa.ArrowTypeError):      # of several types
-                return pa.array([None if value is None else str(value) for value in values])
-
         return pa.table({
-            "user_id": ids([None if isinstance(self.users[r], Guest) else self.users[r] for r in row]),
-            "item_id": ids(self.domain.items.decode(codes)),
+            "user_id": id_column([None if isinstance(self.users[r], Guest) else self.users[r] for r in row]),
+            "item_id": id_column(self.domain.items.decode(codes)),
             "title": pa.array([self.domain.title(int(c)) for c in codes]),
             "score": pa.array(self.scores[row, rank]),
             "rank": pa.array(rank + 1),
@@ -105,6 +106,7 @@ class Recommender(BaseEstimator):
         """
         self._check_rule(rule)
         target = self._domain(domain)
+        in_order(users, items)
         item_codes = self._item_codes(target, as_list(items))
         user_factors = self._user_factors(domain, as_list(users), user_domain)
         check_pairs(user_factors, item_codes)
@@ -124,21 +126,24 @@ class Recommender(BaseEstimator):
                   user_domain: str | None = None) -> "list[Recommendation] | Recommendations":
         """The n best items of a domain: a list for one user, `Recommendations` for a list of users or all.
 
-        users: an id of any domain, a guest, a list of these, or None for every user of the domain.
+        users: an id of any domain, a guest, a list of these, or None for every user of the domain, or of `user_domain`.
         Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice,
-        `exclude` takes items out of it.
+        `exclude` takes items out of it, and may name some that are not there.
         """
         if n < 1:
             raise ValueError(f"n must be at least 1; got {n}.")
         target = self._domain(domain)
         n = min(n, max(1, target.n_items))
         single = users is not None and not is_batch(users)
+        if users is None and user_domain not in (None, domain):
+            users = list(self._domain(str(user_domain)).users.ids)
         wanted = None if users is None else as_list(users)
         allowed = np.ones(target.n_items, bool)
         if candidates is not None:
             allowed[:] = False
             allowed[self._item_codes(target, _items(candidates))] = True
-        allowed[self._item_codes(target, _items(exclude))] = False
+        taken_out = target.items.encode(_items(exclude))
+        allowed[taken_out[taken_out >= 0]] = False
         codes, scores = self._top_n(domain, wanted, n, exclude_seen, allowed, user_domain)
         out = Recommendations(target, list(target.users.ids) if wanted is None else wanted, codes, scores)
         return out[0] if single else out
@@ -212,7 +217,12 @@ class Recommender(BaseEstimator):
     def _keep(self, ratings: Ratings) -> None:
         """Fitted from here on. Set last, so that a failed fit leaves no half-fitted model."""
         self.data_ = ratings
-        self.__dict__.pop("_seen", None)
+        self._forget()
+
+    def _forget(self) -> None:
+        """What is computed from a fit when it is first asked for."""
+        for name in ("_seen", "_mark"):
+            self.__dict__.pop(name, None)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "data_"):
@@ -225,10 +235,7 @@ class Recommender(BaseEstimator):
 
     def _domain(self, name: str) -> Domain:
         self._check_fitted()
-        try:
-            return self.data_.domains[name]
-        except KeyError:
-            raise UnknownNameError(did_you_mean(name, list(self.data_.domains), "domain")) from None
+        return self.data_[name]
 
     def _on_scale(self, domain: str, scores: Floats) -> Floats:
         values = self.data_.domains[domain].scale.values
@@ -263,31 +270,46 @@ class Recommender(BaseEstimator):
             stranger = users[int((codes < 0).argmax())]
             home, _ = self._find_user(domain, stranger, user_domain)
             raise UnknownNameError(f"user {stranger!r} is known in {home!r} only, and {type(self).__name__} "
-                                   f"cannot score users of another domain.")
+                                   f"cannot score users of another domain. PCLF, RMGM and FMM can.")
         return self._factors(domain)[0][codes]
 
     @cached_property
     def _seen(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int32]]]:
-        """For each domain, the items that each of its users rated (CSR)."""
-        out = {}
-        for name, d in self.data_.domains.items():
-            indptr, order = by_row(d.user, d.n_users)
-            out[name] = indptr, d.item[order]
+        """For each domain, which of its items everybody rated, there or, where items are shared, elsewhere (CSR)."""
+        data, out = self.data_, {}
+        for z, (name, target) in enumerate(data.domains.items()):
+            rows, codes = data.user_rows[z][target.user], target.item
+            if data.shared_items:
+                place = np.full(data.n_items, -1, np.int32)
+                place[data.item_rows[z]] = np.arange(target.n_items, dtype=np.int32)
+                parts = list(zip(data.domains.values(), data.user_rows, data.item_rows, strict=True))
+                rows = np.concatenate([of_user[d.user] for d, of_user, _ in parts])
+                codes = np.concatenate([place[of_item[d.item]] for d, _, of_item in parts])
+                rows, codes = rows[codes >= 0], codes[codes >= 0]
+            indptr, order = by_row(rows, data.n_users)
+            out[name] = indptr, codes[order]
         return out
 
-    def _seen_by(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32]) -> tuple[Any, Any]:
+    def _seen_by(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32],
+                 user_domain: str | None) -> tuple[Any, Any]:
         """The items that some users rated, as CSR: `codes` are theirs in the domain, -1 for strangers."""
         indptr, items = self._seen[domain]
-        starts, stops = indptr[codes], np.where(codes < 0, indptr[codes], indptr[codes + 1])
+        names = list(self.data_.domains)
+        rows = np.where(codes < 0, -1, self.data_.user_rows[names.index(domain)][codes])
+        if self.data_.shared_items:
+            for i in np.flatnonzero(codes < 0) if users else ():
+                home, code = self._find_user(domain, users[i], user_domain)
+                rows[i] = self.data_.user_rows[names.index(home)][code]
+        starts, stops = indptr[rows], np.where(rows < 0, indptr[rows], indptr[rows + 1])
         out = np.concatenate([[0], np.cumsum(stops - starts)])
         take = np.arange(out[-1]) + np.repeat(starts - out[:-1], stops - starts)
         return out, items[take]
 
-    def _left_out(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32],
-                  exclude_seen: bool) -> tuple[Any, Any]:
+    def _left_out(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32], exclude_seen: bool,
+                  user_domain: str | None) -> tuple[Any, Any]:
         """The items not to recommend to each of some users, as CSR: what they rated, or nothing."""
         if exclude_seen:
-            return self._seen_by(domain, users, codes)
+            return self._seen_by(domain, users, codes, user_domain)
         return np.zeros(len(codes) + 1, np.int64), np.empty(0, np.int32)
 
     def _codes_in(self, domain: str, users: "list[Any] | None", user_domain: str | None) -> NDArray[np.int32]:
@@ -319,7 +341,7 @@ class Recommender(BaseEstimator):
                 score = self._scores_of(domain, block, user_domain)
             if not allowed.all():
                 score[:, ~allowed] = -np.inf
-            found, value = top_n(score, *self._left_out(domain, block, known, exclude_seen), n)
+            found, value = top_n(score, *self._left_out(domain, block, known, exclude_seen, user_domain), n)
             return found, np.where(found >= 0, self._on_scale(domain, value), -np.inf)
 
         starts = range(0, total, rows)
@@ -350,14 +372,22 @@ def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
 
 
 def is_batch(ids: Any) -> bool:
-    """A list, a set or an array is many ids; anything else, a tuple included, is one."""
-    return isinstance(ids, (list, set)) or (hasattr(ids, "__array__") and np.ndim(ids) > 0)
+    """A list, a set, a range, an array or a column is many ids; anything else, a tuple included, is one."""
+    return isinstance(ids, (list, set, range)) or (hasattr(ids, "__array__") and np.ndim(ids) > 0)
 
 
 def as_list(ids: Any) -> list[Any]:
     if not is_batch(ids):
         return [ids]
-    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    to_list = getattr(ids, "to_pylist", None) or getattr(ids, "tolist", None)    # of Arrow, of NumPy and pandas
+    return to_list() if to_list else list(ids)
+
+
+def in_order(users: Any, items: Any) -> None:
+    """Pairs are made of users and items in order, and a set has none."""
+    for what, ids in (("users", users), ("items", items)):
+        if isinstance(ids, (set, frozenset)):
+            raise TypeError(f"{what} must come in an order to be paired; got a set. Pass a list.")
 
 
 def check_pairs(users: Any, items: Any) -> None:
@@ -372,7 +402,7 @@ def _is_id(user: Any) -> bool:
 
 def _items(ids: Any) -> list[Hashable]:
     """Some ids; a word is one."""
-    return [ids] if isinstance(ids, str) else list(ids)
+    return [ids] if isinstance(ids, str) else as_list(ids) if is_batch(ids) else list(ids)
 
 
 def _products(users: Floats, items: Floats) -> Floats:

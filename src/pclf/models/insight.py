@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pclf.models.base import Floats, Recommendation, as_list
+from pclf.models.base import Floats, Recommendation, is_batch
 from pclf.models.member import Guest
 from pclf.models.weights import softmax
 
@@ -39,7 +39,7 @@ class Part:
     view: str                                  # "common", a domain, or "personal"
     weight: float                              # of the views together, 1
     prediction: float                          # of this view alone
-    cell: tuple[int, int] | None = None        # the user and item cluster that matter most
+    cell: tuple[int, int] | None = None        # the user and item cluster, of the first fit, that matter most
     cell_weight: float = 0.0                   # P(k | u) P(c | v) there
     cell_rating: float = 0.0                   # S there
 
@@ -94,6 +94,8 @@ def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
 
 def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_domain: str | None) -> Explanation:
     target = model._domain(domain)
+    if is_batch(user) or is_batch(item):
+        raise ValueError(f"one prediction is explained at a time; got {user!r} and {item!r}.")
     users, items = model._users(domain, user, user_domain), model._items(domain, item)
     distribution = model._distribution(domain, users, items)[0]
     values = model.data_.level_values(domain)
@@ -106,13 +108,14 @@ def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_doma
         s = np.einsum("r,rkc->kc", values, member.tables[i])
         joint = np.outer(p_user, items.memberships[0][i][0])
         k, c = np.unravel_index(joint.argmax(), joint.shape)
-        parts.append(Part(model.layout_.views[i].name, (1 - own) * weight, float((joint * s).sum()),
+        alone = float(model._mixture(users, items, {i: 1.0})[0] @ values)
+        parts.append(Part(model.layout_.views[i].name, (1 - own) * weight, alone,
                           (int(k), int(c)), float(joint[k, c]), float(s[k, c])))
     if own and users.personal is not None and items.personal is not None:
         probability = softmax(model.personal_[domain].logits(users.personal, items.personal))[0]
         parts.append(Part("personal", own, float(probability @ values)))
     title = target.title(int(target.items.encode([item])[0])) if item in target.items else "the new item"
-    nearest = _nearest(model, domain, as_list(user)[0], item, items.personal, user_domain)
+    nearest = _nearest(model, domain, user, item, items.personal, user_domain)
     return Explanation(_in_words(model, domain, title, prediction, parts, strongest, nearest), prediction, distribution,
                        tuple(parts), strongest, nearest)
 
@@ -214,7 +217,6 @@ def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, par
     expected = f"{prediction:.2f} of {target.scale.values[-1]:g} expected"
     if target.events:
         expected = f"probability {prediction:.2f} among draws"
-    members = {(c.view, c.index): c.members.get(domain, []) for c in _item_clusters(model, domain)}
     lines = [f"{title}: {expected}."]
     heard = [part for part in sorted(parts, key=lambda part: -part.weight) if part.weight >= 0.05]
     if any(part.cell for part in heard):
@@ -229,12 +231,15 @@ def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, par
                 lines.append(f"Of all that the user {'did' if target.events else 'rated'}, most like it: {said}.")
             continue
         kind = "common" if part.view == "common" else f"{part.view}-only"
-        like = ", ".join(t for _, t, _ in members[part.view, part.cell[1]] if t != title)
+        like = ", ".join(name for name in _typical(model, domain, part.view, part.cell[1]) if name != title)
         lines.append(f"{part.weight:.0%} from the {kind} clusters, which say {part.prediction:.2f}: user cluster "
                      f"{part.cell[0]} gives {part.cell_rating:.2f} to items like {like or 'no other'}.")
     return "\n".join(lines)
 
 
-def _item_clusters(model: "_Mixture", domain: str) -> list[Cluster]:
-    """The item clusters a domain takes part in, with three typical items each."""
-    return [c for c in clusters(model, 3) if c.view != "users" and domain in c.members]
+def _typical(model: "_Mixture", domain: str, view: str, cluster: int, n: int = 3) -> list[str]:
+    """Titles of items of a domain that are typical of a cluster of the first fit."""
+    d = model.data_[domain]
+    i, rows = next((i, rows) for i, rows in model._views(domain) if model.layout_.views[i].name == view)
+    membership = model.members_[0].items[i][rows][:, cluster:cluster + 1]
+    return [title for _, title, _ in _top(membership, _counts(d.item, d.n_items), d.items, d.title, n)[0]]

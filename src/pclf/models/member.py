@@ -56,7 +56,7 @@ class Guest:
 
     model: int = field(repr=False)                                   # the mark of the fit that placed them
     ratings: Mapping[str, Mapping[Hashable, float]]                  # 1 for an event
-    memberships: tuple[Floats, ...] = field(repr=False)              # (K,) a member
+    memberships: Mapping[str, tuple[Floats, ...]] = field(repr=False)   # (K,) a member, by domain
     personal: Mapping[str, Floats] = field(repr=False)               # (D,) a domain that knows them
 
 
@@ -97,6 +97,14 @@ class Items:
 
     def __len__(self) -> int:
         return len(next(iter(self.memberships[0].values())))
+
+    @classmethod
+    def joined(cls, parts: list["Items"]) -> "Items":
+        """One after the other."""
+        memberships = [{i: np.concatenate([member[i] for member in members]) for i in members[0]}
+                       for members in zip(*(part.memberships for part in parts), strict=True)]
+        own = [part.personal for part in parts]
+        return cls(memberships, None if own[0] is None else np.concatenate([x for x in own if x is not None]))
 
     def __getitem__(self, rows: slice) -> "Items":
         if len(self) == 1:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -106,7 +107,7 @@ class _Mixture(_Predictor):
         for name, (common, own, gain) in chosen.items():
             fitted._set_weights(name, common, own)
             fitted.transfer_[name] = self._transfer(name, common, gain)
-        self.__dict__.pop("_seen", None)                  # of an earlier fit
+        self._forget()                                    # what was kept of an earlier fit
         self.__dict__.update(fitted.__dict__)
         return self
 
@@ -129,7 +130,8 @@ class _Mixture(_Predictor):
         for view in self._layout(ratings).views:
             check_whole(1, **{f"the number of item clusters of the view {view.name!r}": view.n_clusters})
         for name in ("user_prior", "item_prior", "table_prior"):
-            if not getattr(self, name) >= 0:                     # NaN is not either
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not value >= 0:    # NaN is not either
                 raise ValueError(f"{name} must be 0 (off) or positive; got {getattr(self, name)}.")
         if not isinstance(self.betas, (tuple, list)) or not self.betas or any(not 0 < beta <= 1 for beta in self.betas):
             raise ValueError(f"betas must be one or more numbers in (0, 1]; got {self.betas!r}.")
@@ -265,16 +267,14 @@ class _Mixture(_Predictor):
         domain = held_out.domains[name]
         if not len(domain):
             return commons[0], owns[0], 0.0
-        some = slice(None, None, max(1, len(domain) // weights.MOST))
-        user, item, level = domain.user[some], domain.item[some], held_out.levels(name)[some]
-        users, items = self._known_users(name, user), self._known_items(name, item)
+        users, items = self._known_users(name, domain.user), self._known_items(name, domain.item)
         views = [i for i, _ in self._views(name)]
         specific = self._mixture(users, items, {views[-1]: 1.0})
         common_part = self._mixture(users, items, {views[0]: 1.0}) if len(views) > 1 else None
         personal_part = None
         if name in self.personal_:
             personal_part = softmax(self.personal_[name].logits(users.personal, items.personal))
-        return weights.learn(user, level, common_part, specific, personal_part, commons, owns)
+        return weights.learn(domain.user, held_out.levels(name), common_part, specific, personal_part, commons, owns)
 
 
 class _OneView(_Mixture):
@@ -322,6 +322,6 @@ def of_domain(setting: Any, name: str, what: str, names: list[str]) -> Any:
 
 
 def checked(weight: Any, what: str, domain: str) -> float:
-    if isinstance(weight, str) or not 0 <= weight <= 1:
+    if not isinstance(weight, Real) or not 0 <= weight <= 1:
         raise ValueError(f"{what} must be 'auto' or a number between 0 and 1; got {weight!r} for domain {domain!r}.")
     return float(weight)

@@ -74,14 +74,16 @@ class PCLF(_Mixture):
         return {name: self.rating_matrix(1 + z, name) for z, name in enumerate(self.data_.domains)}
 
     def set_common_weight(self, domain: str, weight: float) -> None:
-        """Change W1 of a domain after training: predictions follow at once."""
+        """Change W1 of a domain after training: predictions follow at once, as far as clusters are heard in them."""
         self._domain(domain)
-        self._set_weights(domain, checked(weight, "common_weight", domain), self.personal_weights_.get(domain, 0.0))
+        weight = checked(weight, "common_weight", domain)
+        self._set_weights(domain, weight, self.personal_weights_.get(domain, 0.0))
+        self.transfer_[domain] = Transfer(weight, None, f"W1 of {domain} is {weight:g}, as set.")
 
     def _layout(self, ratings: Ratings) -> Layout:
         names = list(ratings.domains)
         common = View("common", tuple(range(len(names))), self.n_common_clusters)
-        specific = (View(name, (z,), int(of_domain(self.n_specific_clusters, name, "n_specific_clusters", names)))
+        specific = (View(name, (z,), of_domain(self.n_specific_clusters, name, "n_specific_clusters", names))
                     for z, name in enumerate(names))
         return Layout(self.n_user_clusters, (common, *specific))
 

@@ -10,6 +10,8 @@ averaged over them. Where there is a personal view, it is pooled with that (see 
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 from zlib import crc32
@@ -20,9 +22,9 @@ from numpy.typing import NDArray
 from pclf.data.events import DRAWN, absences
 from pclf.data.ratings import Ratings
 from pclf.em.loop import Step
-from pclf.em.state import Layout, Problem
+from pclf.em.state import Layout, Problem, View
 from pclf.models import insight, weights
-from pclf.models.base import Floats, Recommendation, Recommender, as_list, check_pairs
+from pclf.models.base import Floats, Recommendation, Recommender, as_list, check_pairs, in_order
 from pclf.models.member import Guest, Items, Member, NewItem, Users
 from pclf.models.personal import Personal, tilts
 from pclf.models.weights import Transfer, softmax
@@ -51,6 +53,7 @@ class _Predictor(Recommender):
                 user_domain: str | None = None) -> Floats:
         self._check_rule(rule)
         self._domain(domain)
+        in_order(users, items)
         return self._decide(domain, rule, self._users(domain, users, user_domain), self._items(domain, items))
 
     def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
@@ -62,6 +65,7 @@ class _Predictor(Recommender):
     def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None) -> Floats:
         """P(r | u, v), (pairs, levels); the levels' ratings are `data_.level_values(domain)`."""
         self._domain(domain)
+        in_order(users, items)
         pairs = self._users(domain, users, user_domain), self._items(domain, items)
         check_pairs(*pairs)
         return self._distribution(domain, *pairs)
@@ -72,15 +76,24 @@ class _Predictor(Recommender):
         In a domain of events, from what they did: {"movies": ["Alien", "Heat"]}. Finds the membership that EM would,
         with everything else kept. Without ratings: the population's.
         """
-        from pclf.engines.kernels import fold_in
-
         self._check_fitted()
         if not isinstance(ratings, Mapping):
             raise ValueError(f"a guest's ratings must be given as {{domain: {{item: rating}}}}; got {ratings!r}.")
         told = {name: self._as_told(name, given, "item") for name, given in ratings.items()}
         rated = {name: self._codes_and_levels(name, given) for name, given in told.items()}
-        most = max(rated, key=lambda name: len(rated[name][0]), default=None)
-        group = self._user_group(most) if most else 0
+        names = list(self.data_.domains)
+        if self.layout_.separate_users:          # clusters of different domains have nothing in common
+            memberships = {name: self._memberships({z: rated[z] for z in rated if z == name}, name) for name in names}
+        else:
+            most = max(rated, key=lambda name: len(rated[name][0]), default=names[0])
+            memberships = dict.fromkeys(names, self._memberships(rated, most))
+        return Guest(self._mark, told, memberships, self._place(rated))
+
+    def _memberships(self, rated: Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]],
+                     home: str) -> tuple[Floats, ...]:
+        """P(k | u) of a new user, by each member. Without ratings: that of the users of `home`."""
+        from pclf.engines.kernels import fold_in
+
         out = []
         for member in self.members_:
             rows, counts = [np.empty((0, member.users.shape[1]))], [np.empty(0)]
@@ -89,9 +102,9 @@ class _Predictor(Recommender):
                     items = member.items[i][item_rows[codes]]                                    # (n, C)
                     rows.append(np.einsum("nkc,nc->nk", member.tables[i][levels], items))
                     counts.append(np.full(len(codes), self.layout_.views[i].weight))
-            share = member.user_shares[group].astype(np.float64)
+            share = member.user_shares[self._user_group(home)].astype(np.float64)
             out.append(fold_in(np.concatenate(rows), np.concatenate(counts), share, self.user_prior * share))
-        return Guest(self._mark, told, tuple(out), self._place(rated))
+        return tuple(out)
 
     def _as_told(self, domain: str, given: Mapping[Hashable, float] | Sequence[Hashable],
                  what: str) -> dict[Hashable, float]:
@@ -253,7 +266,7 @@ class _Predictor(Recommender):
         if isinstance(user, Guest):
             if user.model != self._mark:
                 raise ValueError("this guest was placed by another fit: call fold_in of this model again.")
-            return user.memberships, user.personal.get(domain), bool(user.ratings.get(domain))
+            return user.memberships[domain], user.personal.get(domain), bool(user.ratings.get(domain))
         home, code = self._find_user(domain, user, user_domain)
         if home == domain:
             one = self._known_users(domain, np.array([code]))
@@ -270,10 +283,14 @@ class _Predictor(Recommender):
         weight = np.float32(self.personal_weights_.get(domain, 0.0))
         return np.where(users.rated, weight, np.minimum(weight, np.float32(weights.VISITOR)))
 
-    @property
+    @cached_property
     def _mark(self) -> int:
-        """What tells one fit from another: clusters have other meanings there."""
-        return crc32(np.ascontiguousarray(self.members_[0].tables[0]).tobytes())
+        """What tells one fit from another: clusters and factors have other meanings there."""
+        mark = 0
+        for array in [*(table for member in self.members_ for table in member.tables),
+                      *(view.items for view in self.personal_.values())]:
+            mark = crc32(np.ascontiguousarray(array).tobytes(), mark)
+        return mark
 
     @property
     def _people_are_shared(self) -> bool:
@@ -298,6 +315,8 @@ class _Predictor(Recommender):
         return np.concatenate([np.empty(0), *(rows.get(name, blank) for name in self.personal_ if name != domain)])
 
     def _items(self, domain: str, items: Any) -> Items:
+        if isinstance(items, list) and any(isinstance(item, NewItem) for item in items):
+            return Items.joined([self._items(domain, item) for item in items])
         if isinstance(items, NewItem):
             if items.model != self._mark:
                 raise ValueError("this new item was placed by another fit: call fold_in_item of this model again.")
@@ -388,7 +407,7 @@ class _Predictor(Recommender):
         side = self._known_users(domain, codes) if users is None else self._users(domain, users, user_domain)
         view = self.personal_.get(domain)
         factors, own = self._for_device(domain, side, view and view.items)
-        left_out = self._left_out(domain, users, codes, exclude_seen)
+        left_out = self._left_out(domain, users, codes, exclude_seen, user_domain)
         found, score = score_top_n(factors, self._item_factors(domain).T, *left_out, n, self._device, own)
         return found.astype(np.int32), np.where(found >= 0, self._on_scale(domain, score), -np.inf)
 
@@ -429,14 +448,20 @@ class _Predictor(Recommender):
             ).astype(np.float32, order="C")
         return self._factor_cache[domain]
 
-    def _seen_by(self, domain: str, users: list[Any] | None, codes: NDArray[np.int32]) -> tuple[Any, Any]:
+    def _seen_by(self, domain: str, users: list[Any] | None, codes: NDArray[np.int32],
+                 user_domain: str | None) -> tuple[Any, Any]:
         if not users or not any(isinstance(user, Guest) for user in users):
-            return super()._seen_by(domain, users, codes)
-        indptr, items = self._seen[domain]
-        own = [self._item_codes(self.data_.domains[domain], list(user.ratings.get(domain, {})))
-               if isinstance(user, Guest) else items[indptr[code]:indptr[code + 1] if code >= 0 else indptr[code]]
-               for user, code in zip(users, codes.tolist(), strict=True)]
+            return super()._seen_by(domain, users, codes, user_domain)
+        own = [self._rated_by(domain, user) if isinstance(user, Guest)
+               else super(_Predictor, self)._seen_by(domain, [user], codes[i:i + 1], user_domain)[1]
+               for i, user in enumerate(users)]
         return np.concatenate([[0], np.cumsum([len(o) for o in own])]), np.concatenate(own).astype(np.int32)
+
+    def _rated_by(self, domain: str, guest: Guest) -> NDArray[np.int32]:
+        """Codes of the items that a guest rated: there or, where items are shared, elsewhere."""
+        homes = guest.ratings if self.data_.shared_items else [domain]
+        codes = self.data_[domain].items.encode([item for name in homes for item in guest.ratings.get(name, ())])
+        return codes[codes >= 0]
 
     # Files
 
@@ -452,13 +477,15 @@ class _Predictor(Recommender):
                 arrays |= self.personal_[name].to_arrays(f"personal.{z}")
         steps = [[s.iteration, s.beta, s.objective, s.held_out, s.seconds] for s in self.trace_]
         transfer = {name: [t.weight, t.gain, t.text] for name, t in self.transfer_.items()}
-        return arrays, {"members": len(self.members_), "weights": self.weights_, "trace": steps, "transfer": transfer,
-                        "personal_weights": self.personal_weights_, "interrupted": self.interrupted_}
+        return arrays, {"layout": asdict(self.layout_), "members": len(self.members_), "weights": self.weights_,
+                        "personal_weights": self.personal_weights_, "trace": steps, "transfer": transfer,
+                        "interrupted": self.interrupted_}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
-        self.layout_ = self._layout(data)
-        n_views = len(self.layout_.views)
-        self.members_ = tuple(Member.from_arrays(f"member.{m}", arrays, n_views) for m in range(extra["members"]))
+        layout = extra["layout"]                 # not that of the settings, which may have been changed after fitting
+        views = tuple(View(**{**view, "domains": tuple(view["domains"])}) for view in layout["views"])
+        self.layout_ = Layout(**{**layout, "views": views})
+        self.members_ = tuple(Member.from_arrays(f"member.{m}", arrays, len(views)) for m in range(extra["members"]))
         self.personal_ = {name: Personal.from_arrays(f"personal.{z}", arrays) for z, name in enumerate(data.domains)
                           if f"personal.{z}.users" in arrays}
         self.weights_ = {name: {int(i): w for i, w in views.items()} for name, views in extra["weights"].items()}

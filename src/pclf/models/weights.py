@@ -6,7 +6,8 @@ average on the log scale, with weight w:
     P(r | u, v)  is proportional to  personal ** w  *  (W common + (1 - W) specific) ** (1 - w)
 
 Both weights of a domain are the best on a grid, by the log score of held-out ratings, each user counting the same. The
-best of many is best by chance as well: a view has to gain twice the standard error of its gain to be heard at all.
+best of many is best by chance as well, so the personal view alone is what is assumed, and others are heard where that
+gains twice the standard error of the gain, or more of the few users that there are.
 About visitors, who have no ratings in the domain, the personal view knows only how its items are rated, and the mixture
 has the clusters that they belong to elsewhere: w is at most a half there.
 """
@@ -22,21 +23,20 @@ from pclf.data.splits import random_places
 from pclf.models.base import Floats
 
 COMMON = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0)
-PERSONAL = tuple(np.round(np.arange(1.0, 0.19, -0.05), 2).tolist())
+PERSONAL = tuple(np.round(np.linspace(1, 0, 21), 2).tolist())
 VISITOR = 0.5        # most that the personal view says about somebody without ratings in the domain
 FLOOR = 1e-4         # of a probability that is pooled
-MOST = 40_000        # held-out ratings a domain that are looked at
 TRIAL = 100_000      # ratings, about, that are enough for a trial
 EVENT = 3            # ratings that are worth as much as an event with its absences
-SURE = 2.0           # standard errors that a gain must have
+SURE = 2.0           # standard errors that a gain must have of many users, and more of few
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """What the common view does for a domain, on held-out ratings: `gain` is in nats a rating."""
+    """What the common view does for a domain, on held-out ratings: `gain` is in nats a rating, where measured."""
 
     weight: float
-    gain: float
+    gain: float | None
     text: str
 
     def __str__(self) -> str:
@@ -109,7 +109,11 @@ def learn(user: NDArray[np.int32], level: NDArray[np.uint8], common: Floats | No
 
 
 def _surely_best(scores: dict[Any, Floats]) -> Any:
-    """The key with the best mean, or the first one, if the best is not better than that by twice the standard error."""
+    """The key with the best mean, or the first one, if the best is not better than that by SURE standard errors."""
+    from scipy.stats import norm, t
+
     first, best = next(iter(scores)), max(scores, key=lambda key: scores[key].mean())
     gain = scores[best] - scores[first]
-    return best if gain.mean() > SURE * gain.std() / np.sqrt(len(gain)) else first
+    n = len(gain)
+    errors = t.ppf(norm.cdf(SURE), n - 1) if n > 1 else np.inf
+    return best if n > 1 and gain.mean() > errors * gain.std(ddof=1) / np.sqrt(n) else first

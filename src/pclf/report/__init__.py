@@ -293,15 +293,16 @@ def _what_transfers(model: "_Mixture") -> str:
     """What learning W1 found on held-out ratings, where it was learned."""
     if getattr(model, "common_weight", None) != "auto" or not model.transfer_:
         return ""
+    learned = {name: t for name, t in model.transfer_.items() if t.gain is not None}
     helped = [f"{t.gain:.4f} in {name}" if t.gain >= 0.00005 else f"less than 0.0001 in {name}"
-              for name, t in model.transfer_.items() if t.weight]
-    others = [name for name, t in model.transfer_.items() if not t.weight]
+              for name, t in learned.items() if t.weight]
+    others = [name for name, t in learned.items() if not t.weight]
     found = []
     if helped:
         found.append(f"raise the log score of held-out {facts.word(model.data_)}s by {listed(helped)}")
     if others:
-        found.append(f"do not help {listed(others)}")
-    return f" The common clusters {' and '.join(found)}."
+        found.append(f"do not surely help {listed(others)}")
+    return f" The common clusters {' and '.join(found)}." if found else ""
 
 
 def _audit_figures(audit: Any) -> list[Figure]:
