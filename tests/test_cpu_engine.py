@@ -12,11 +12,13 @@ import pytest
 from problems import made, start_of
 
 import pclf
+from pclf import bench
 from pclf.em.state import Layout, Params, View
 from pclf.engines import cpu, kernels
 from pclf.engines.cpu import CpuEngine
 from pclf.engines.kernels import fold_in, top_n
 from pclf.engines.reference import ReferenceEngine
+from pclf.errors import EngineError
 
 RTOL = {"float64": 1e-10, "float32": 2e-4}     # against the float64 reference
 COMMON = View("common", (0, 1, 2), 5)
@@ -72,7 +74,7 @@ def test_tempered_counts_equal_the_reference(engine, beta):
     assert_parity(engine, problem_of(LAYOUTS["common and specific"]), beta=beta)
 
 
-@pytest.mark.parametrize("n_clusters", range(1, 34))
+@pytest.mark.parametrize("n_clusters", [*range(1, 34), 50, 100])
 def test_any_number_of_clusters_equals_the_reference(engine, n_clusters):
     layout = Layout(n_clusters, (View("all", (0, 1, 2), n_clusters),))
     assert_parity(engine, problem_of(layout, n_ratings=(150, 60, 1)))
@@ -285,6 +287,25 @@ def test_too_little_memory_is_said_before_it_happens(monkeypatch):
     data = pclf.Ratings.from_arrays({"a": ([1, 2, 3], [1, 2, 3], [1, 3, 5])}, scale=(1, 5))
     with pytest.raises(EngineError, match=r"a fit of these 3 ratings needs about .* GiB of memory; 0\.0 GiB are free"):
         pclf.PCLF.paper(n_user_clusters=2).fit(data, engine="cpu")
+
+
+@pytest.mark.parametrize(("n_users", "n_items", "n_clusters", "n_levels"), [
+    (2_000, 500, 10, 5), (50_000, 500, 10, 101), (2_000, 10_000, 100, 5)])
+def test_the_memory_that_is_asked_for_is_enough(n_users, n_items, n_clusters, n_levels):
+    layout = Layout(8, (View("all", (0,), n_clusters),))
+    problem = replace(problem_of(layout, (300_000,), (n_users,), (n_items,)), n_levels=n_levels)
+    engine = CpuEngine()
+    estep(engine, problem)                                                         # compiles
+    params = bench.start_of(engine, problem)
+    assert bench.peak_bytes(lambda: engine.estep(engine.place(problem), params, 1.0)) < engine._bytes_needed(problem)
+
+
+def test_more_rows_than_keys_can_name_are_refused():
+    problem = problem_of(LAYOUTS["a view alone"])
+    rows = np.broadcast_to(np.int32(0), 1 << 25)
+    many = replace(problem, n_levels=250, user_rows=(rows,) * len(problem.user))
+    with pytest.raises(EngineError, match="users times levels must be below 4,294,967,296 here; got 33,554,432 users"):
+        CpuEngine()._sort(many, 0, 12)
 
 
 def test_without_a_place_for_the_cache_code_is_compiled_all_the_same(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from pclf import engines
 from pclf.data.ratings import Ratings
 from pclf.em.loop import STARTS, Schedule, Step, random_memberships, random_posteriors, run
-from pclf.em.mstep import Priors, memberships, mstep, prior_means
+from pclf.em.mstep import Priors, memberships, mstep, prior_means, shares
 from pclf.em.state import Layout, Params, Problem, Stats, View
 from pclf.engines.reference import ReferenceEngine
 
@@ -306,6 +306,19 @@ def test_held_out_likelihood_stops_the_run_and_the_best_parameters_are_kept():
     assert len(fit.trace) == 6
     assert fit.converged
     assert (fit.params.users == seen[2]).all()
+
+
+def test_patience_begins_anew_at_each_temperature():
+    problem = Problem.of(random_ratings(1), Layout(3, (View("a", (0,), 3),)))
+    values = iter([3.0, 2.0, 1.0, 0.9, 4.0, 5.0, 4.0, 4.0, 4.0, 4.0])
+    fit = run(ReferenceEngine(), problem, random_memberships(problem, np.random.default_rng(0)),
+              schedule=Schedule((0.5, 1.0), steps=4, max_iter=50, tol=0, patience=3), held_out=lambda *_: next(values))
+    assert [step.beta for step in fit.trace] == [0.5] * 4 + [1.0] * 5
+
+
+def test_sums_of_very_many_rows_do_not_stand_still():
+    counts = np.full((20_000_000, 2), [0.75, 0.25], np.float32)
+    np.testing.assert_allclose(shares(counts, ((0, len(counts)),)), [[0.75, 0.25]], rtol=1e-5)
 
 
 def test_tolerance_stops_the_run():

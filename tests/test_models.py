@@ -829,3 +829,19 @@ def test_a_changed_setting_does_not_spoil_the_file(data, tmp_path):
 def test_settings_of_a_wrong_type_are_refused(data, settings, message):
     with pytest.raises(ValueError, match=message):
         pclf.PCLF(**settings).fit(data)
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_strangers_are_scored_alike_alone_and_together(data, name):
+    model = models.create(name, **SMALL[name], n_restarts=1, max_iter=5).fit(data)
+    users = list(data["films"].users.ids)[:5]
+    together = model.predict("books", users, "books 1", user_domain="films")
+    np.testing.assert_allclose(together, [model.predict("books", user, "books 1")[0] for user in users], rtol=1e-6)
+
+
+def test_a_mixture_that_is_not_heard_changes_nothing(data):
+    model = pclf.PCLF(4, 3, 3, personal_weight=1.0, n_restarts=1, max_iter=5).fit(data)
+    users, items = model._users("books", ["b1", "b2"], None), model._items("books", ["books 1", "books 2"])
+    own = weights.softmax(model.personal_["books"].logits(users.personal, items.personal))
+    mixture = model._mixture(users, items, model.weights_["books"])
+    np.testing.assert_array_equal(model._distribution("books", users, items), weights.pool(own, mixture, np.ones(2)))

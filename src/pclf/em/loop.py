@@ -87,7 +87,7 @@ def run(
         for stage, beta in enumerate(schedule.betas):
             last = stage == len(schedule.betas) - 1
             left = schedule.max_iter - len(trace)
-            means, previous = prior_means(stats, problem), -np.inf
+            means, previous, waited = prior_means(stats, problem), -np.inf, 0
             params = mstep(stats, problem, priors, means)
             for _ in range(left if last else min(schedule.steps, left)):
                 stats = engine.estep(data, params, beta)
@@ -120,12 +120,11 @@ def run(
     return Run(*to_numpy(engine, *(best or (params, means))), tuple(trace), converged, interrupted)
 
 
-def random_posteriors(problem: Problem, rng: np.random.Generator) -> Stats:
+def random_posteriors(problem: Problem, rng: np.random.Generator, n_threads: int = 1) -> Stats:
     """The paper's start: a random normalised posterior for each rating and view, and the counts it implies.
 
     Costs ratings x K x C random numbers, added up as they are made. Views are made at the same time.
     """
-    from pclf.engines.cpu import cores
     from pclf.engines.kernels import add_random_posteriors
 
     stats, views = _zeros(problem), problem.layout.views
@@ -137,13 +136,13 @@ def random_posteriors(problem: Problem, rng: np.random.Generator) -> Stats:
             rows = problem.user_rows[z][problem.user[z]], item_rows[problem.item[z]], problem.level[z]
             add_random_posteriors(*rows, views[i].weight, seeds[i, z], users[i], stats.items[i], stats.tables[i])
 
-    with ThreadPoolExecutor(cores()) as pool:
+    with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(add, range(len(views))))
     users.sum(axis=0, out=stats.users)
     return stats
 
 
-def random_memberships(problem: Problem, rng: np.random.Generator) -> Stats:
+def random_memberships(problem: Problem, rng: np.random.Generator, n_threads: int = 1) -> Stats:
     """A cheap start: each user and item a random membership, each table cell the levels of its view, jittered.
 
     Costs (users + items) x clusters random numbers, however many ratings there are.
@@ -165,7 +164,7 @@ def random_memberships(problem: Problem, rng: np.random.Generator) -> Stats:
     return stats
 
 
-STARTS: dict[str, Callable[[Problem, np.random.Generator], Stats]] = {
+STARTS: dict[str, Callable[[Problem, np.random.Generator, int], Stats]] = {
     "posteriors": random_posteriors,
     "memberships": random_memberships,
 }

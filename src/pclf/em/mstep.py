@@ -10,6 +10,7 @@ import numpy as np
 
 from pclf.em.state import Array, Groups, Params, Problem, Stats
 
+BLOCK = 1 << 16      # rows whose sum in float32 is exact enough
 
 @dataclass(frozen=True)
 class Priors:
@@ -59,13 +60,19 @@ def prior_means(stats: Stats, problem: Problem) -> Means:
 
 def shares(counts: Array, groups: Groups) -> Array:
     """The share of each cluster in each group; of all rows together where a group has no counts. (G, clusters)"""
-    everyone = counts.sum(0)
+    everyone = _column_sums(counts)
     everyone = everyone + (everyone.sum() <= 0)                # no counts at all: equal shares
     out = (everyone * 0)[None, :][[0] * len(groups)]           # a group may have no rows
     for g, (start, stop) in enumerate(groups):
-        total = counts[start:stop].sum(0) + 1e-6 * everyone
+        total = _column_sums(counts[start:stop]) + 1e-6 * everyone
         out[g] = total / total.sum()
     return out
+
+
+def _column_sums(x: Array) -> Array:
+    """By blocks of rows: a sum of 20 million numbers in float32 does not grow any more."""
+    sums = [x[start:start + BLOCK].sum(0) for start in range(0, max(1, len(x)), BLOCK)]
+    return sum(sums[1:], sums[0])
 
 
 def memberships(joint: Array, groups: Groups, fallback: Array) -> Array:

@@ -223,12 +223,16 @@ class CpuEngine(Threads):
         return out
 
     def _bytes_needed(self, problem: Problem) -> int:
-        """About: 14 bytes a rating while the index is made, and per number of P(u, k) and P(v, c) six copies in the
-        iterations, with those of the parts."""
-        numbers = problem.n_users * problem.layout.n_user_clusters
-        for view, n_items in zip(problem.layout.views, problem.n_items, strict=True):
+        """About: 14 bytes a rating and 30 a possible row while the index is made, and in the iterations five copies of
+        P(u, k) and P(v, c), and the room of the domain that needs most."""
+        numbers, room = problem.n_users * problem.layout.n_user_clusters, dict.fromkeys(range(len(problem.user)), 0)
+        for view, n_items, parts in zip(problem.layout.views, problem.n_items, problem.item_rows, strict=True):
             numbers += n_items * width(view.n_clusters)
-        return 14 * problem.n_ratings + 6 * self.dtype.itemsize * numbers
+            for z, rows in zip(view.domains, parts, strict=True):
+                n_parts = _n_parts(len(problem.user[z]), max(1, len(rows)))
+                room[z] += (n_parts + 1) * len(rows) * width(view.n_clusters)
+        n_rows = problem.n_levels * max(map(len, problem.user_rows))
+        return 14 * problem.n_ratings + 30 * n_rows + self.dtype.itemsize * (5 * numbers + max(room.values()))
 
     def _index(self, problem: Problem, z: int, n_items: int) -> Index:
         from pclf.engines.kernels import BLOCK
@@ -253,6 +257,9 @@ class CpuEngine(Threads):
 
         user, item, level, n_levels = problem.user[z], problem.item[z], problem.level[z], problem.n_levels
         n, n_users = len(user), len(problem.user_rows[z])
+        if (n_users + BLOCK) * n_levels >= 1 << 32:                        # keys are of 32 bits
+            raise EngineError(f"users times levels must be below {1 << 32:,} here; got {n_users:,} users and "
+                              f"{n_levels} levels. Use fewer levels.")
         shift = max(BLOCK.bit_length() - 1, n_users.bit_length() - 8)      # a bucket has 2**shift users
         chunks = _spans(n, self.n_threads if n >= SMALL else 1) or [(0, 0)]
         counts = np.zeros((len(chunks), (n_users >> shift) + 1), np.int64)
@@ -318,8 +325,8 @@ def by_row(row: NDArray[np.int32], n_rows: int) -> tuple[NDArray[np.int64], NDAr
 
 
 def width(n_clusters: int) -> int:
-    """Item clusters as whole vectors: 8, or a multiple of 16, which in float32 is a cache line."""
-    return 8 if n_clusters <= 8 else -(-n_clusters // 16) * 16
+    """Item clusters as whole vectors: 8, 16 (in float32 a cache line), 32, 64, ...; others compile badly."""
+    return max(8, 1 << (n_clusters - 1).bit_length())
 
 
 def _n_parts(n_ratings: int, n_items: int) -> int:

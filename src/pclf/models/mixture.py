@@ -206,7 +206,8 @@ class _Mixture(_Predictor):
         problem = Problem.of(ratings, layout)
         schedule = Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
         priors = Priors(self.user_prior, self.item_prior, self.table_prior)
-        return run(machine, problem, STARTS[self.start](problem, rng), schedule=schedule, priors=priors,
+        start = STARTS[self.start](problem, rng, getattr(machine, "n_threads", 1))
+        return run(machine, problem, start, schedule=schedule, priors=priors,
                    held_out=held_out, callbacks=watchers, keep=keep)
 
     def _judge(self, machine: Engine, part: Ratings, layout: Layout, held_out: Ratings) -> HeldOut:

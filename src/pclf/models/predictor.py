@@ -245,13 +245,12 @@ class _Predictor(Recommender):
 
     def _users(self, domain: str, users: Any, user_domain: str | None) -> Users:
         """Users of any domain, and guests, as `domain` sees them."""
-        wanted = as_list(users)
-        if user_domain is not None:
-            self._domain(user_domain)                      # an unknown name is guessed there
-        if user_domain in (None, domain) and not any(isinstance(user, Guest) for user in wanted):
-            codes = self._domain(domain).users.encode(wanted)
+        wanted, home = as_list(users), user_domain or domain
+        known = self._domain(home).users
+        if (home == domain or not self.data_.shared_users) and not any(isinstance(user, Guest) for user in wanted):
+            codes = known.encode(wanted)
             if (codes >= 0).all():
-                return self._known_users(domain, codes)
+                return self._known_users(domain, codes) if home == domain else self._strangers(domain, home, codes)
         each = [self._one_user(domain, user, user_domain) for user in wanted]
         blank = self.personal_[domain].blank if domain in self.personal_ else None
         return Users(
@@ -259,6 +258,16 @@ class _Predictor(Recommender):
             None if blank is None else np.stack([blank if row is None else row for _, row, _ in each]),
             np.array([rated for *_, rated in each]),
         )
+
+    def _strangers(self, domain: str, home: str, codes: NDArray[np.int32]) -> Users:
+        """Users of another domain, of whom the clusters alone know something here: nothing, where these are apart."""
+        rows, view = self._user_rows(home)[codes], self.personal_.get(domain)
+        if self.layout_.separate_users:
+            memberships = [np.tile(member.user_shares[self._user_group(domain)], (len(codes), 1))
+                           for member in self.members_]
+        else:
+            memberships = [member.users[rows] for member in self.members_]
+        return Users(memberships, view and np.tile(view.blank, (len(codes), 1)), np.zeros(len(codes), bool))
 
     def _one_user(self, domain: str, user: Any,
                   user_domain: str | None) -> tuple[tuple[Floats, ...], Floats | None, bool]:
@@ -272,11 +281,8 @@ class _Predictor(Recommender):
             one = self._known_users(domain, np.array([code]))
             row = None if one.personal is None else one.personal[0]
             return tuple(p[0] for p in one.memberships), row, bool(one.rated[0])
-        if self.layout_.separate_users:
-            # User clusters of different domains have nothing in common: all we know is the population.
-            return tuple(member.user_shares[self._user_group(domain)] for member in self.members_), None, False
-        memberships = tuple(member.users[self._user_rows(home)[code]] for member in self.members_)
-        return memberships, self._visitor(domain, user), False
+        stranger = self._strangers(domain, home, np.array([code]))
+        return tuple(p[0] for p in stranger.memberships), self._visitor(domain, user), False
 
     def _own_weights(self, domain: str, users: Users) -> Floats:
         """What the personal view says about each of some users. (n,)"""
@@ -377,12 +383,13 @@ class _Predictor(Recommender):
         parts, n = [], max(len(users), len(items)) if len(users) and len(items) else 0
         for start in range(0, n, PAIRS):
             some_users, some_items = users[start:start + PAIRS], items[start:start + PAIRS]
-            mixture = self._mixture(some_users, some_items, self.weights_[domain])
-            weight = self._own_weights(domain, some_users)
+            weight, own = self._own_weights(domain, some_users), None
             if weight.any() and some_users.personal is not None and some_items.personal is not None:
                 logits = self.personal_[domain].logits(*_same_length(some_users.personal, some_items.personal))
-                mixture = weights.pool(softmax(logits), mixture, weight)
-            parts.append(mixture)
+                own = softmax(logits)
+            unheard = own is not None and (weight == 1).all()
+            mixture = own if unheard else self._mixture(some_users, some_items, self.weights_[domain])
+            parts.append(mixture if own is None else weights.pool(own, mixture, weight))
         return np.concatenate(parts) if parts else np.empty((0, self.data_.n_levels))
 
     def _mixture(self, users: Users, items: Items, view_weights: Mapping[int, float]) -> Floats:
@@ -390,6 +397,8 @@ class _Predictor(Recommender):
         out = np.zeros((max(len(users), len(items)), self.data_.n_levels))
         for member, p_user, p_items in zip(self.members_, users.memberships, items.memberships, strict=True):
             for i, weight in view_weights.items():
+                if not weight:
+                    continue
                 table = member.tables[i]                                                # (R, K, C)
                 by_cluster = p_user @ table.transpose(1, 0, 2).reshape(table.shape[1], -1)
                 by_cluster = by_cluster.reshape(len(p_user), *table[:, 0].shape)        # (n, R, C)
