@@ -3,7 +3,8 @@
     PCLF_DATA=... python benchmarks/reproduction.py [FOLDER]
 
 Goes on from the finished cells in FOLDER (runs/reproduce by default). Keeps the numbers in
-benchmarks/results/reproduction.json and the weight figure in docs/img.
+benchmarks/results/reproduction.json, the errors of each repeat of the library's defaults in reproduction-repeats.jsonl
+beside it, for tests against other libraries, and the weight figure in docs/img.
 """
 
 import json
@@ -21,6 +22,10 @@ COMMAND = "pclf reproduce --preset both --out runs/reproduce"
 def main(folder: str = "runs/reproduce") -> None:
     found = paper.reproduce(preset="both", out=folder, progress=True)
     (ROOT / "benchmarks/results/reproduction.json").write_text(json.dumps(found.summary, indent=0) + "\n")
+    (ROOT / "benchmarks/results/reproduction-repeats.jsonl").write_text("".join(
+        json.dumps({**{key: r[key] for key in ("pair", "dataset", "given", "model", "repeat")},
+                    **{key: r["scores"].get(key) for key in ("mae_mean", "mae_median", "rmse")}}) + "\n"
+        for r in found.results if r["preset"] == "best" and r["model"] in ("FMM", "RMGM", "PCLF")))
     shutil.copy(Path(folder) / "weights-paper.svg", ROOT / "docs/img/weights-paper.svg")
     (ROOT / "docs/reproduction.md").write_text(page(found))
 
@@ -41,6 +46,8 @@ def page(found: paper.Reproduction) -> str:
     behind = {name: sum(all(r["mae_mean"] > other["mae_mean"] for other in plain if same_cell(r, other)
                             and other["model"] in ("FMM", "RMGM", "PCLF", "BIAS")) for r in plain if r["model"] == name)
               for name in ("CBT", "TALMUD")}
+    plainest = sum(r["mae_mean"] == min(o["mae_mean"] for o in plain if same_cell(r, o)) for r in plain
+                   if (r["dataset"], r["model"]) == ("ML", "BIAS"))
     return f"""# Reproduction of the paper
 
 Tables 1 to 3 and the weight figure of Ren & Gao, from scratch:
@@ -49,7 +56,8 @@ Tables 1 to 3 and the weight figure of Ren & Gao, from scratch:
 {COMMAND}
 ```
 
-Ten repeats with new samples of 500 users and 1000 items a domain; 300 users train, 200 keep 5, 10 or 15 ratings. The
+Ten repeats with new samples of 500 users and 1000 items a domain (of Book-Crossing, the same 500 users and 1000 books in
+a new order); 300 users train, 200 keep 5, 10 or 15 ratings. The
 splits are the same for all systems, and `recipe.json` in the output folder freezes them. `--preset paper` is the paper's
 settings: plain annealed EM from random posteriors, K = 20, T = 10, L = 15 (which it gives for one pair), W1 = 0.35, the mean rule;
 FMM and RMGM, of which it says nothing, have 20 × 20 clusters. `--preset best` is the library's defaults. In each cell: our mean
@@ -65,7 +73,7 @@ FMM and RMGM, of which it says nothing, have 20 × 20 clusters. `--preset best` 
   other data sets, NMF is better than that.
 - **The order of the systems is not the paper's.** There, PCLF is best in every cell, RMGM second, FMM third. Here the three
   mixtures are within each other's spread nearly everywhere ({differences(found, 'paper')}). The single-domain FMM, with
-  the same care, is as good as both, and the bias model is better on MovieLens with few ratings given. That is what
+  the same care, is as good as both, and the bias model has the lowest error in {plainest} of the 6 cells of MovieLens. That is what
   Cremonesi & Quadrana (RecSys 2014) found for transfer without common users.
 - **Why the numbers differ.** Our EachMovie is the 922-user sub-matrix of the CBT literature (users with 251 or more ratings),
   since the full set was withdrawn; our Book-Crossing is the classic 500 × 1000 sub-matrix, not books with more than 16 ratings, and
@@ -95,9 +103,26 @@ after each repeat's own level is taken out. With the paper's settings:
 
 ![MAE against the common weight, the paper's settings](img/weights-paper.svg)
 
+{about_weights(found)}
+
 With the library's defaults the lines are flat: in these data the held-out ratings give the whole prediction of known users to
 the personal view, and nothing to either kind of cluster. FMM, RMGM and PCLF therefore agree there to the last digit.
 """
+
+
+def about_weights(found: paper.Reproduction) -> str:
+    """By how much the best weight is better than none, on average over the repeats."""
+    gains = {}
+    for curve in (c for c in found.curves if c["preset"] == "paper"):
+        means = [sum(column) / len(column) for column in zip(*curve["mae"], strict=True)]
+        best = min(range(len(means)), key=means.__getitem__)
+        gains[f"{curve['dataset']} in {curve['pair']}, given {curve['given']}"] = (
+            100 * (1 - means[best] / means[curve["weights"].index(0.0)]), curve["weights"][best])
+    most, (gain, at) = max(gains.items(), key=lambda pair: pair[1][0])
+    without = sum(weight == 0 for _, weight in gains.values())
+    near = sum(weight in (0.3, 0.35, 0.4) for _, weight in gains.values())
+    return (f"Common clusters gain next to nothing: the best weight lowers the error of having none by {gain:.1f} % at most ({most}, W1 = {at:g}). "
+            f"Of the {len(gains)} curves {without} have their minimum at 0 and {near} at 0.3 to 0.4.")
 
 
 def same_cell(a: dict, b: dict) -> bool:

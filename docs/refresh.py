@@ -10,7 +10,7 @@ The conventions, which tests/test_docs.py checks too:
 * A ```console block has `$ ` before commands; what follows is their output. Commands of `pclf` run, and so do
   examples (`python examples/...`); others, such as `pip` and `make`, are shown only.
 * Any other block with a title is a file of the folder. The folder also holds what a reader brings: `movies.csv`,
-  `books.csv` and `book_titles.csv`, cut out of the demo data.
+  `books.csv` and `book_titles.csv` of `pclf demo --files`.
 """
 
 import importlib.util
@@ -63,9 +63,11 @@ def run(page: Path, *, examples: bool = True) -> list[Block]:
     for name in TRACKERS:
         if name not in sys.modules and importlib.util.find_spec(name) is None:
             sys.modules[name] = MagicMock(name=name)
+    from pclf.datasets.demo import write_files
+
     with tempfile.TemporaryDirectory() as folder, _inside(folder):
         if any(block.language == "console" or ".csv" in block.body for block in found):
-            write_sample_files(Path(folder))
+            write_files(Path(folder))
         for block, after in zip_longest(found, found[1:]):
             title = re.search(r'title="([^"]+)"', block.options)
             if block.body.startswith("--8<--"):
@@ -89,24 +91,6 @@ def refreshed(page: Path) -> str:
         if block.printed is not None:
             text = text[:block.start] + _tidy(block.printed) + text[block.stop:]
     return text
-
-
-def write_sample_files(folder: Path) -> None:
-    """Two catalogues of somebody who has never heard of pclf: other column names, books by number."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    from pclf import datasets
-
-    data = datasets.load("demo")
-    films, books = data.to_frame("films"), data.to_frame("books")
-    number = {title: 1000 + code for code, title in enumerate(data["books"].items.ids)}
-    as_int = pa.int64()
-    csv.write_csv(pa.table({"user": films["user_id"], "movie": films["item_id"],
-                            "rating": pa.array(films["rating"]).cast(as_int)}), folder / "movies.csv")
-    csv.write_csv(pa.table({"user": books["user_id"], "book_id": [number[t] for t in books["item_id"]],
-                            "rating": pa.array(books["rating"]).cast(as_int)}), folder / "books.csv")
-    csv.write_csv(pa.table({"book_id": list(number.values()), "title": list(number)}), folder / "book_titles.csv")
 
 
 def _commands(body: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from scipy.stats import spearmanr
 
 import pclf
 from pclf import datasets
@@ -36,13 +37,17 @@ def film(data: pclf.Ratings, text: str) -> int:
     return next(id for code, id in enumerate(films.items.ids) if text in films.title(code))
 
 
-def differences(model: pclf.PCLF, first: Any, second: Any) -> list[tuple[str, float, float]]:
-    """Of the most rated books, the five that the first guest likes most compared to the second, and the last three."""
+def compare(model: pclf.PCLF, first: Any, second: Any) -> None:
+    """What two guests are expected to give to the most rated books, and whether they would choose others."""
     books = model.data_["books"]
     famous = np.argsort(-np.bincount(books.item, minlength=books.n_items), kind="stable")[:100]
     a, b = (model.predict("books", guest, books.items.decode(famous)) for guest in (first, second))
-    order = np.argsort(b - a, kind="stable")
-    return [(books.title(int(famous[i])), float(a[i]), float(b[i])) for i in [*order[:5], *order[-3:]]]
+    print(f"\nThe fan is expected to rate {np.mean(a > b):.0%} of the 100 most rated books higher than the member does.\n"
+          f"Rank correlation of their orders: {spearmanr(a, b).statistic:.3f}. The largest differences, and the smallest:")
+    print(f"  {'fan':>6} {'member':>6}")
+    order = np.argsort(-np.abs(a - b), kind="stable")
+    for i in [*order[:3], *order[-3:]]:
+        print(f"  {a[i]:6.2f} {b[i]:6.2f}  {books.title(int(famous[i]))}")
 
 
 def main() -> None:
@@ -69,10 +74,7 @@ def main() -> None:
         for book in model.recommend("books", guest, n=3):
             print(f"  {book.score:.2f}  {book.title}")
 
-    print("\nOf the 100 most rated books, those on which the two differ most, and least:")
-    print(f"  {'fan':>6} {'member':>6}")
-    for title, fan, member in differences(model, *guests.values()):
-        print(f"  {fan:6.2f} {member:6.2f}  {title}")
+    compare(model, *guests.values())
 
 
 if __name__ == "__main__":

@@ -57,6 +57,9 @@ def test_ratios_compare_the_speeds_of_the_rows(rows):
 def test_whole_models_are_measured(rows):
     fit, = named(rows, "fit")
     assert fit["updates_per_s"] == pytest.approx(50 * 2 * fit["ratings"] / fit["seconds"], rel=1e-2)
+    default, = named(rows, "default fit")
+    assert default["ratio"] == pytest.approx(default["seconds"] / fit["seconds"], rel=1e-2)
+    assert default["peak_bytes_per_rating"] > fit["peak_bytes_per_rating"]
     assert named(rows, "recommend")
     median, late = named(rows, "fold_in p50")[0], named(rows, "fold_in p99")[0]
     assert median["seconds"] <= late["seconds"]

@@ -475,3 +475,10 @@ def test_item_clusters_of_every_model_have_one_option(files, tmp_path):
 def test_a_reader_that_has_enough_is_no_failure():
     line = f"set -o pipefail; {sys.executable} -m pclf datasets | head -1"
     assert subprocess.run(["bash", "-c", line], capture_output=True, check=False).returncode == 0
+
+
+def test_the_files_of_the_documentation_are_written(tmp_path):
+    done = run("demo", "--files", tmp_path / "new", "--json")
+    written = json.loads(done.stdout)
+    assert [Path(path).name for path in written] == ["movies.csv", "books.csv", "book_titles.csv"]
+    assert Path(written[1]).read_text().splitlines()[0] == '"user","book_id","rating"'

@@ -281,3 +281,37 @@ def test_a_metric_asked_for_twice_counts_once():
 def test_a_model_without_a_score_is_told():
     with pytest.warns(UserWarning, match="m has no score: log_score cannot be asked of it"):
         compare({"m": ItemMean()}, [some_split()], metrics=["log_score"])
+
+
+def largest_error(truth, prediction):
+    return np.abs(truth - prediction).max()
+
+
+def test_a_metric_of_ones_own(ratings):
+    found = compare({"plain": ItemMean()}, [hold_out(ratings, 0.2)], metrics=["mae", largest_error])
+    for domain in ratings.domains:
+        mae, largest = (s for s in found.scores if s.domain == domain)
+        assert (largest.metric, largest.rule) == ("largest_error", "mean")
+        assert mae.value < largest.value <= 4
+
+
+def test_splits_that_were_measured_apart_add_up(ratings):
+    splits = [hold_out(ratings, 0.2, seed=s) for s in range(3)]
+    models = {"plain": ItemMean(), "blend": Blend()}
+    together, apart = compare(models, splits), compare(models, splits[:1]) + compare(models, splits[1:])
+    assert [s[:6] for s in sorted(apart.scores)] == [s[:6] for s in sorted(together.scores)]
+    with pytest.raises(ValueError, match="only comparisons of the same models add up; got plain, blend and plain"):
+        together + compare({"plain": ItemMean()}, splits)
+
+
+def test_the_t_test_allows_for_overlapping_splits():
+    """Two models that do not differ, on ten overlapping halves of 200 users: an interval must hold 0 nearly always."""
+    rng, held = np.random.default_rng(0), []
+    for _ in range(200):
+        users = rng.normal(size=200)
+        differences = [users[rng.permutation(200)[:100]].mean() for _ in range(10)]
+        scores = {"a": dict(enumerate(differences)), "b": dict.fromkeys(range(10), 0.0)}
+        held.append([t.low <= 0 <= t.high for overlap in (0.0, 1.0) for t in paired_tests(scores, "b", overlap)])
+    naive, corrected = np.mean(held, axis=0)
+    assert naive < 0.8
+    assert corrected > 0.94

@@ -135,3 +135,12 @@ def test_a_file_is_as_private_as_the_one_it_replaces_or_as_new_files_are(tmp_pat
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("old", "new")] == [0o600, 0o600]
     assert link.is_symlink()
     assert old.read_text() == "y"
+
+
+def test_a_model_of_a_class_of_ones_own_is_loaded(tmp_path):
+    class ByHand(pclf.FMM):
+        pass
+
+    path = tmp_path / "model"
+    ByHand.paper(n_user_clusters=2, n_item_clusters=2).fit(tiny()).save(path)
+    assert type(pclf.load(path)) is ByHand

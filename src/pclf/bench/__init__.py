@@ -2,7 +2,8 @@
 
 A row is one measurement, with the same keys in all of them:
 
-    name                   copy, gather, estep, posterior loop, bound, traffic, fit, recommend, fold_in, growth
+    name                   copy, gather, estep, posterior loop, bound, traffic, fit, default fit, recommend, fold_in,
+                           growth
     data, ratings          what was measured; for `recommend` the pairs scored, for `gather` the rows read
     clusters, views        item clusters, views of the model
     threads
@@ -13,7 +14,8 @@ A row is one measurement, with the same keys in all of them:
     ratio, against         how this compares with what
 
 What `ratio` says: of `estep`, how many times as fast as the posterior loop; of `bound` and `traffic`, how much of
-their speed the E-step reaches; of `fit`, the share of its time that its E-steps need alone; of `growth`, time a
+their speed the E-step reaches; of `fit`, the share of its time that its E-steps need alone; of `default fit`, which has
+a personal view and learns its weight, how many times as long as `fit` it takes; of `growth`, time a
 rating in the smallest data over time a rating here (1 is linear); of `recommend` and `fold_in`, the goal over the
 time (above 1 is better than the goal); of `gather`, bytes a second over those of a copy.
 
@@ -157,6 +159,10 @@ def whole_model(n_ratings: int, n_guests: int, repeats: int) -> list[Row]:
     steps = model.n_iter_ * np.median(times["estep"]) / np.median(times["fit"])
     rows = [_row("fit", name, n, clusters, 2, threads, times["fit"], peak=peak, ratio=steps,
                  against="its E-steps alone", updates=2 * n * model.n_iter_)]
+    full = [_seconds(lambda: PCLF().fit(data, engine="cpu")) for _ in range(4)][1:]
+    peak = peak_bytes(lambda: PCLF().fit(data, engine="cpu")) / n
+    rows.append(_row("default fit", name, n, clusters, 2, threads, full, updates=n, peak=peak,
+                     ratio=np.median(full) / np.median(times["fit"]), against="the plain fit"))
     pairs = domain.n_users * domain.n_items
     rows.append(_row("recommend", name, pairs, clusters, 2, threads, times["recommend"], updates=pairs,
                      peak=peak_bytes(lambda: model.recommend("movies")) / n,

@@ -1,7 +1,7 @@
 """The floor under the CPU engine: what memory and caches allow, measured without the arithmetic.
 
 A rating in a view costs its item code, 4 bytes, a row of the items' memberships to read and a row of their
-counts to read and to write. Rows have W numbers: 16 for up to 16 clusters, 32 for up to 32. In float32:
+counts to read and to write. Rows have W numbers, the next power of two: 16 for 9 to 16 clusters. In float32:
 
     bytes a rating and view  =  4 + 3 * 4 W        (196 for W = 16)
 

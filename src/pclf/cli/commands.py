@@ -53,8 +53,16 @@ def pclf(ctx: typer.Context,
 
 
 @app.command(epilog="Example: pclf demo --seed 1")
-def demo(seed: Seed = 0, as_json: AsJson = False) -> None:
+def demo(seed: Seed = 0,
+         files: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write movies.csv, books.csv and "
+                                                    "book_titles.csv there instead, to try commands on.")] = None,
+         as_json: AsJson = False) -> None:
     """Fit three generated catalogues, compare with other models, and recommend across them."""
+    if files is not None:
+        from pclf.datasets.demo import write_files
+
+        written = [str(path) for path in write_files(files, seed)]
+        return _json(written) if as_json else print("\n".join(written))
     from pclf.cli import demo as story
 
     story.run(seed, as_json)

@@ -15,6 +15,7 @@ a little, and differently in each domain. Nobody rates at random: popular and li
 
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,28 @@ def _world(seed: int) -> tuple[dict[str, tuple[list[str], list[str], NDArray[np.
         made.region_tastes[domain] = dict(zip(users, region_taste, strict=True))
         made.genre_tastes[domain] = dict(zip(users, genre_taste, strict=True))
     return arrays, made
+
+
+def write_files(folder: Path, seed: int = 0) -> list[Path]:
+    """Two of the catalogues as files of somebody who has never heard of pclf: other column names, books by number."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    from pclf import datasets
+
+    data = datasets.load("demo", seed=seed)
+    films, books = data.to_frame("films"), data.to_frame("books")
+    number = {title: 1000 + code for code, title in enumerate(data["books"].items.ids)}
+    frames = {
+        "movies": {"user": films["user_id"], "movie": films["item_id"], "rating": films["rating"].astype(int)},
+        "books": {"user": books["user_id"], "book_id": [number[title] for title in books["item_id"]],
+                  "rating": books["rating"].astype(int)},
+        "book_titles": {"book_id": list(number.values()), "title": list(number)},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, columns in frames.items():
+        csv.write_csv(pa.table(columns), folder / f"{name}.csv")
+    return [folder / f"{name}.csv" for name in frames]
 
 
 def _titles(domain: str, region: str, genre: str) -> list[str]:

@@ -34,6 +34,7 @@ from pclf.progress import progress as progress_bar
 
 ERRORS, LISTS = ("mae", "rmse"), ("ndcg@10", "recall@10")   # what is measured by default
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")   # numba's is an option of fit
+Metric = str | Callable[[Any, Any], float]
 LIKED = 0.7   # of the way up the scale: 4 and 5 of five stars, 8 to 10 of ten
 
 
@@ -65,6 +66,15 @@ class Comparison:
     """What `compare` found: `scores` is the tidy table, everything else is computed from it."""
 
     scores: tuple[Score, ...]
+
+    def __add__(self, other: "Comparison") -> "Comparison":
+        """The same models on further splits, which were measured apart: on another machine, or another day."""
+        models = [list(dict.fromkeys(s.model for s in part.scores)) for part in (self, other)]
+        if set(models[0]) != set(models[1]):
+            raise ValueError(f"only comparisons of the same models add up; got {', '.join(models[0])} and "
+                             f"{', '.join(models[1])}.")
+        first = 1 + max(s.split for s in self.scores)
+        return Comparison(self.scores + tuple(s._replace(split=first + s.split) for s in other.scores))
 
     def to_arrow(self) -> Any:
         """A pyarrow table, a row a score."""
@@ -121,7 +131,7 @@ class Comparison:
 
 
 def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules: Sequence[str] = RULES,
-            metrics: Sequence[str] | None = None, n_jobs: int = 1, random_state: int = 0,
+            metrics: Sequence[Metric] | None = None, n_jobs: int = 1, random_state: int = 0,
             fit_options: Mapping[str, Any] | None = None, progress: bool = False) -> Comparison:
     """Fit every model on every split, once each, and score it on the split's test ratings.
 
@@ -129,8 +139,9 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     rules: "mean" and "median"; a model without a distribution is scored by the mean alone.
     metrics: "mae", "rmse" (by rule); "log_score", "ece", "coverage", "crps" (models with a distribution);
     "precision@10", "recall@10", "ndcg@10" or any other n: of lists drawn from all items that the user did not
-    rate in training, where a test rating at least 70 % up the scale is a hit. By default the first two, and for events,
-    of which nothing but lists can be measured, "ndcg@10" and "recall@10".
+    rate in training, where a test rating at least 70 % up the scale is a hit; or a function of your own, of test
+    ratings and predictions (by rule). By default the first two, and for events, of which nothing but lists can be
+    measured, "ndcg@10" and "recall@10".
     n_jobs: processes; with more than one each is single-threaded, a script needs `if __name__ == "__main__":`, and
     models must be of a module. fit_options: passed to every `fit` that knows them (engine, dtype, ...). progress: show
     a bar.
@@ -149,7 +160,7 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     metrics = metrics if metrics is not None else LISTS if events else ERRORS
     metrics = list(dict.fromkeys(metrics))
     check_metrics(metrics)
-    if events and (of_ratings := [metric for metric in metrics if "@" not in metric]):
+    if events and (of_ratings := [_name(metric) for metric in metrics if "@" not in _name(metric)]):
         raise ValueError(f"{of_ratings[0]} measures predictions of ratings, and test events are all 1. Measure lists: "
                          f"metrics={LISTS}.")
     options = {"random_state": random_state, **alone(n_jobs, fit_options or {}, models.values())}
@@ -164,8 +175,9 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     found = Comparison(tuple(score for job in jobs for score in done[job[:2]]))
     for name in models:
         if not any(s.model == name for s in found.scores):
-            warnings.warn(f"{name} has no score: {', '.join(metrics)} cannot be asked of it, or nothing is tested.",
-                          UserWarning, stacklevel=2)
+            asked = ", ".join(map(_name, metrics))
+            warnings.warn(f"{name} has no score: {asked} cannot be asked of it, or nothing is tested.", UserWarning,
+                          stacklevel=2)
     return found
 
 
@@ -196,22 +208,25 @@ def fit_timed(model: Recommender, train: Ratings, options: Mapping[str, Any]) ->
 
 
 def score(model: Recommender, test: Ratings, rules: Sequence[str],
-          metrics: Sequence[str]) -> Iterator[tuple[str, str, str | None, float, int]]:
+          metrics: Sequence[Metric]) -> Iterator[tuple[str, str, str | None, float, int]]:
     """Domain, metric, rule, value and number of ratings, for all that a fitted model can be asked."""
+    points = {_name(metric): metric if callable(metric) else by.POINT[metric] for metric in metrics
+              if callable(metric) or metric in by.POINT}
     for name, domain in test.domains.items():
         if not len(domain):
             continue
         point = {rule: model.predict_codes(name, domain.user, domain.item, rule=rule)
-                 for rule in rules if rule in model.rules and any(metric in by.POINT for metric in metrics)}
+                 for rule in rules if rule in model.rules and points}
         proba = None
         if hasattr(model, "predict_proba") and any(metric in by.DISTRIBUTION for metric in metrics):
             pairs = domain.users.decode(domain.user), domain.items.decode(domain.item)
             proba = model.predict_proba(name, *pairs)
-        lists = _Lists(model, test, name, metrics)
-        for metric in metrics:
-            if metric in by.POINT:
+        names = list(map(_name, metrics))
+        lists = _Lists(model, test, name, names)
+        for metric in names:
+            if metric in points:
                 for rule, prediction in point.items():
-                    yield name, metric, rule, by.POINT[metric](domain.ratings, prediction), len(domain)
+                    yield name, metric, rule, float(points[metric](domain.ratings, prediction)), len(domain)
             elif metric in by.DISTRIBUTION:
                 if proba is not None:
                     worth = (test.level_values(name),) if metric == "crps" else ()
@@ -254,12 +269,16 @@ def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
             raise
 
 
-def check_metrics(metrics: Sequence[str]) -> None:
+def check_metrics(metrics: Sequence[Metric]) -> None:
     known = [*by.POINT, *by.DISTRIBUTION, *(f"{name}@10" for name in by.LIST)]
-    for metric in metrics:
+    for metric in (metric for metric in metrics if not callable(metric)):
         name, at, n = metric.partition("@")
         if metric not in known and not (name in by.LIST and at and n.isdigit() and int(n) > 0):
             raise UnknownNameError(did_you_mean(metric, known, "metric"))
+
+
+def _name(metric: Metric) -> str:
+    return metric if isinstance(metric, str) else metric.__name__
 
 
 def check_rules(rules: Sequence[str]) -> None:
@@ -268,7 +287,7 @@ def check_rules(rules: Sequence[str]) -> None:
             raise ValueError(f"rules must be among: {', '.join(RULES)}; got {rule!r}.")
 
 
-def _job(job: tuple[str, int, Recommender, Split], rules: Sequence[str], metrics: Sequence[str],
+def _job(job: tuple[str, int, Recommender, Split], rules: Sequence[str], metrics: Sequence[Metric],
          options: Mapping[str, Any]) -> list[Score]:
     name, i, model, split = job
     fitted, seconds = fit_timed(model, split.train, options)

@@ -21,16 +21,22 @@ def create(name: str, **settings: Any) -> "Recommender":
 
 
 def load(path: str | Path) -> "Recommender":
-    """A model that `save` wrote."""
+    """A model that `save` wrote; of a class of your own, once that is imported."""
     from pclf import storage
+    from pclf.models.base import Recommender
 
     file = storage.load(path)
+    own = {kind.__name__: kind for kind in _children(Recommender)}
     try:
-        model = create(file.kind, **file.settings)
+        model = own[file.kind](**file.settings) if file.kind in own else create(file.kind, **file.settings)
         model._restore(file.data, file.arrays, file.extra)
     except (UnknownNameError, TypeError, KeyError) as error:
         raise ModelFileError(f"{path} holds a {file.kind} model that this version cannot read: {error}.") from None
     return model
+
+
+def _children(kind: type[Any]) -> list[type[Any]]:
+    return [found for child in kind.__subclasses__() for found in (child, *_children(child))]
 
 
 def __getattr__(name: str) -> Any:
