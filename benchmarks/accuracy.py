@@ -357,7 +357,7 @@ def draw(peers: dict, best: dict) -> None:
         axes, ticks = figure.subplots(), {}
         for i, (domain, given) in enumerate((d, g) for d in DOMAINS for g in GIVEN):
             y = -(i + 0.6 * DOMAINS.index(domain))
-            ticks[y] = f"{names[domain]}, {given}"
+            ticks[y] = f"{names[domain]}, {given} ratings"
             above = {peer: 100 * (found["mae"] / best[domain, given, "PCLF"]["mae_mean"] - 1)
                      for (d, g, peer), found in peers.items() if (d, g) == (domain, given) and "mae" in found}
             shown = [x for x in above.values() if x <= most]

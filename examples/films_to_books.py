@@ -42,8 +42,9 @@ def compare(model: pclf.PCLF, first: Any, second: Any) -> None:
     books = model.data_["books"]
     famous = np.argsort(-np.bincount(books.item, minlength=books.n_items), kind="stable")[:100]
     a, b = (model.predict("books", guest, books.items.decode(famous)) for guest in (first, second))
-    print(f"\nThe fan is expected to rate {np.mean(a > b):.0%} of the 100 most rated books higher than the member does.\n"
-          f"Rank correlation of their orders: {spearmanr(a, b).statistic:.3f}. The largest differences, and the smallest:")
+    print(f"\nThe fan is expected to rate {np.mean(a > b):.0%} of the 100 most rated books higher than the member "
+          f"does.\nRank correlation of their orders: {spearmanr(a, b).statistic:.3f}. The largest differences, and the "
+          f"smallest:")
     print(f"  {'fan':>6} {'member':>6}")
     order = np.argsort(-np.abs(a - b), kind="stable")
     for i in [*order[:3], *order[-3:]]:
