@@ -111,7 +111,7 @@ def test_predictions_of_a_file_of_pairs(model, files, tmp_path):
     done = run("predict", "model", "-d", "books", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "out.csv",
                "--rule", "median", cwd=files)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out.csv").read_text().splitlines()[0] == '"user_id","item_id","title","prediction"'
+    assert (tmp_path / "out.csv").read_text().splitlines()[0] == '"user_id","item_id","prediction"'
 
 
 def test_evaluate_compares_models(files):

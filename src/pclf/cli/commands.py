@@ -145,8 +145,10 @@ def predict(model: ModelPath, domain: DomainName,
         items = [arguments.find_item(target, text) for text in item]
         users = [_find_user(fitted, domain, str(user), user_domain)] * len(items)
     values = fitted.predict(domain, users, items, rule=rule, user_domain=user_domain)
-    titles = [target.title(int(code)) for code in target.items.encode(items)]
-    table = pa.table({"user_id": id_column(users), "item_id": id_column(items), "title": titles, "prediction": values})
+    columns = {"user_id": id_column(users), "item_id": id_column(items), "prediction": values}
+    if target.titles is not None:
+        columns["title"] = [target.title(int(code)) for code in target.items.encode(items)]
+    table = pa.table(columns)
     _write(table, out, as_json)
 
 
