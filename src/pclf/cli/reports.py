@@ -31,7 +31,9 @@ def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: in
 
 def _in_words(pairs: Iterable[Any]) -> str:
     """Paired tests as a Markdown table."""
-    rows = [["domain", "metric", "rule", "model", "change", "95 % interval", "p"], ["---"] * 7]
+    from pclf.evaluate.compare import markdown
+
+    rows = []
     for domain, metric, rule, test in pairs:
         change, interval = "the same", ""
         if test.effect and math.isfinite(test.relative):
@@ -41,7 +43,7 @@ def _in_words(pairs: Iterable[Any]) -> str:
         elif test.effect:                                               # from 0, of which there is no percentage
             change, interval = f"{test.effect:+.4f}", f"{test.low:+.4f} to {test.high:+.4f}"
         rows.append([domain, metric, rule or "", test.model, change, interval, f"{test.p_t_holm:.2g}"])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown(["domain", "metric", "rule", "model", "change", "95 % interval", "p"], rows)
 
 
 def splits(data: Any, protocol: str, repeats: int, seed: int) -> Iterable[Any]:

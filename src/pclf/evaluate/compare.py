@@ -118,8 +118,7 @@ class Comparison:
             key = (row["domain"], row["metric"], row["rule"] or "")
             lines.setdefault(key, {})[row["model"]] = f"{row['mean']:.4f}{spread}"
         head = ["domain", "metric", "rule", *models]
-        body = [[*key, *(cells.get(model, "") for model in models)] for key, cells in lines.items()]
-        return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+        return markdown(head, [[*key, *(cells.get(model, "") for model in models)] for key, cells in lines.items()])
 
     _repr_markdown_ = __str__
 
@@ -179,6 +178,13 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
             warnings.warn(f"{name} has no score: {asked} cannot be asked of it, or nothing is tested.", UserWarning,
                           stacklevel=2)
     return found
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose columns are aligned, so that it can be read as it is."""
+    widths = [max(3, *map(len, column)) for column in zip(head, *body, strict=True)]
+    lines = [head, ["-" * width for width in widths], *body]
+    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
 
 
 def alone(n_jobs: int, options: Mapping[str, Any], models: Iterable[Recommender]) -> dict[str, Any]:
