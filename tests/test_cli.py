@@ -482,3 +482,10 @@ def test_the_files_of_the_documentation_are_written(tmp_path):
     written = json.loads(done.stdout)
     assert [Path(path).name for path in written] == ["movies.csv", "books.csv", "book_titles.csv"]
     assert Path(written[1]).read_text().splitlines()[0] == '"user","book_id","rating"'
+
+
+def test_a_warning_is_one_line_without_code(tmp_path):
+    (tmp_path / "a.csv").write_text("user,item,rating\n1,1,1\n2,2,5\n1,2,3\n")
+    done = run("fit", "a=a.csv", "--out", "m", cwd=tmp_path)
+    assert "pclf: warning: n_user_clusters=20 is more than the 2 users; some clusters will stay empty." in done.stderr
+    assert ".py" not in done.stderr

@@ -845,3 +845,10 @@ def test_a_mixture_that_is_not_heard_changes_nothing(data):
     own = weights.softmax(model.personal_["books"].logits(users.personal, items.personal))
     mixture = model._mixture(users, items, model.weights_["books"])
     np.testing.assert_array_equal(model._distribution("books", users, items), weights.pool(own, mixture, np.ones(2)))
+
+
+@pytest.mark.parametrize("name", ["NMF", "FMM"])
+def test_a_generator_of_the_older_kind_is_a_seed(data, name):
+    one, two = (models.create(name, **SMALL.get(name, {})).fit(data, random_state=np.random.RandomState(5))
+                .predict("films", "f1", "films 1") for _ in range(2))
+    assert one == two

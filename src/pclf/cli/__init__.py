@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+import warnings
 from typing import Any
 
 
@@ -35,6 +36,7 @@ def _run(debug: bool) -> int:
     # Whether click is a package of its own or a part of typer, its UsageError is what BadParameter derives from.
     usage_error = typer.BadParameter.__bases__[0]
     try:
+        warnings.showwarning = _warn
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, _ctrl_c)
         code = int(app(prog_name="pclf", standalone_mode=False) or 0)
@@ -66,6 +68,11 @@ def _as_typed(text: str) -> str:
     """Advice for Python, user_col=..., as options: --user-col ..."""
     return re.sub(r"\b(user_col|item_col|rating_col|user_domain|encoding|duplicates|shared_users|scale)=(?=\.\.\.|')",
                   lambda name: f"--{name[1].replace('_', '-')} ", text)
+
+
+def _warn(message: Warning | str, *_: Any) -> None:
+    """A warning as people read it: without the line of code that gave it."""
+    _say(f"warning: {_as_typed(str(message))}")
 
 
 def _say(text: str) -> None:

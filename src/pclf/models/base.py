@@ -92,7 +92,7 @@ class Recommender(BaseEstimator):
             if domain.events:
                 raise DataError(f"{type(self).__name__} learns from ratings, and {name!r} holds events: all are 1. "
                                 f"PCLF, RMGM and FMM learn from events.")
-        self._fit(ratings, np.random.default_rng(random_state))
+        self._fit(ratings, as_generator(random_state))
         self._keep(ratings)
         return self
 
@@ -360,6 +360,13 @@ class Recommender(BaseEstimator):
     def _scores_of(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
         """Ratings of all items by users of any domain. (users, V)"""
         return _products(self._user_factors(domain, users, user_domain), self._factors(domain)[1])
+
+
+def as_generator(random_state: Any) -> np.random.Generator:
+    """From a seed or a generator, that of scikit-learn's kind included."""
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**31)
+    return np.random.default_rng(random_state)
 
 
 def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
