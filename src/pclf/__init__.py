@@ -37,6 +37,16 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from pclf import data as data
+    from pclf import datasets as datasets
+    from pclf import em as em
+    from pclf import engines as engines
+    from pclf import errors as errors
+    from pclf import evaluate as evaluate
+    from pclf import models as models
+    from pclf import plots as plots
+    from pclf import report as report
+    from pclf import storage as storage
     from pclf.data.ratings import Ratings as Ratings
     from pclf.data.ratings import Scale as Scale
     from pclf.data.splits import Split as Split

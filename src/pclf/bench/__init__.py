@@ -35,7 +35,7 @@ import tracemalloc
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -49,6 +49,7 @@ from pclf.engines.cpu import CpuEngine, cores
 from pclf.progress import progress as progress_bar
 
 Row = dict[str, Any]
+Key = TypeVar("Key", bound=Hashable)   # of a job
 
 K, T, L = 20, 10, 15                   # clusters of the paper
 LEVELS = np.repeat(np.arange(5), [6, 11, 27, 35, 21]).astype(np.uint8)   # an urn of levels
@@ -109,7 +110,7 @@ def esteps(n_ratings: int, n_items: int, n_clusters: int, repeats: int) -> list[
     moved, read = memory.bytes_per_update(n_clusters), 3 * memory.bytes_per_read(n_clusters)
     times |= {key: [moved / read * t for t in times[key]] for key in times if key[0] == "bound"}
     n = dict.fromkeys(("estep", "bound", "traffic"), n_ratings) | {"posterior loop": few.n_ratings}
-    speed = {(name, threads): n[name] / np.median(t) for (name, threads), t in times.items()}
+    speed = {(name, threads): n[name] / float(np.median(t)) for (name, threads), t in times.items()}
     rows = []
     for (name, threads), seconds in times.items():
         mine = speed["estep", threads]
@@ -168,11 +169,15 @@ def whole_model(n_ratings: int, n_guests: int, repeats: int) -> list[Row]:
                      peak=peak_bytes(lambda: model.recommend("movies")) / n,
                      ratio=RECOMMEND_GOAL / np.median(times["recommend"]), against=f"{RECOMMEND_GOAL} s"))
     guests = [_some_ratings(data, code) for code in np.random.default_rng(0).integers(0, domain.n_users, n_guests)]
-    waits = np.array([_seconds(lambda g=guest: model.recommend("movies", model.fold_in(g))) for guest in guests])
+
+    def serve(guest: dict[str, dict[Hashable, float]]) -> None:
+        model.recommend("movies", model.fold_in(guest))
+
+    waits = np.array([_seconds(partial(serve, guest)) for guest in guests])
     for quantile in (50, 99):
         wait = float(np.percentile(waits, quantile))
         rows.append(_row(f"fold_in p{quantile}", name, 10, clusters, 2, 1, [wait], updates=1.0,
-                         peak=peak_bytes(lambda: model.recommend("movies", model.fold_in(guests[0]))) / 10,
+                         peak=peak_bytes(lambda: serve(guests[0])) / 10,
                          ratio=FOLD_IN_GOAL / wait, against=f"{FOLD_IN_GOAL} s"))
     return rows
 
@@ -188,7 +193,7 @@ def growth(sizes: Sequence[int], iterations: int = 3) -> list[Row]:
     for size in sizes:
         tracemalloc.start()
         problem = synthetic(size, layout, min(50_000, max(20, size // 200)))
-        n, seconds = problem.n_ratings, _seconds(lambda p=problem: _em(p, schedule))
+        n, seconds = problem.n_ratings, _seconds(partial(_em, problem, schedule))
         peak = tracemalloc.get_traced_memory()[1] / n
         tracemalloc.stop()
         del problem
@@ -221,7 +226,7 @@ def synthetic(n_ratings: int, layout: Layout, n_items: int = 50_000, per_user: i
             item[some] = names[np.minimum(rank, n_items - 1)]
             level[some] = LEVELS[rng.integers(0, len(LEVELS), size, np.uint8)]
         codes.append((user, item, level))
-    user, item, level = zip(*codes, strict=True)
+    of_users, of_items, levels = zip(*codes, strict=True)
 
     def stacked(rows: np.ndarray, n_parts: int) -> tuple[np.ndarray, ...]:
         return tuple(rows + np.int32(i * len(rows)) for i in range(n_parts))
@@ -230,7 +235,7 @@ def synthetic(n_ratings: int, layout: Layout, n_items: int = 50_000, per_user: i
         return tuple((i * size, (i + 1) * size) for i in range(n_parts))
 
     parts = [len(view.domains) for view in layout.views]
-    return Problem(layout, 5, n_domains * n_users, user, item, level, stacked(users, n_domains),
+    return Problem(layout, 5, n_domains * n_users, of_users, of_items, levels, stacked(users, n_domains),
                    groups(n_users, n_domains), tuple(p * n_items for p in parts),
                    tuple(stacked(items, p) for p in parts), tuple(groups(n_items, p) for p in parts))
 
@@ -243,7 +248,7 @@ def start_of(engine: Engine, problem: Problem) -> Params:
     return mstep(stats, problem, Priors(), prior_means(stats, problem))
 
 
-def interleaved(jobs: Mapping[Hashable, Callable[[], Any]], repeats: int) -> dict[Any, list[float]]:
+def interleaved(jobs: Mapping[Key, Callable[[], Any]], repeats: int) -> dict[Key, list[float]]:
     """Seconds of each job in each round; the first round is left out."""
     rounds = [{key: _seconds(job) for key, job in jobs.items()} for _ in range(repeats + 1)]
     return {key: [times[key] for times in rounds[1:]] for key in jobs}

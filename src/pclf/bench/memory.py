@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from pclf.engines.cpu import _aligned, _spans, width
-from pclf.engines.kernels import AHEAD, compiled
+from pclf.engines.kernels import AHEAD, Array, compiled
 from pclf.engines.simd import blend, gather, load, prefetch, scatter_add, store, zeros
 
 Job = Callable[[], Any]
 
 
 @compiled
-def _read(item, first, last, b, out, lanes):
+def _read(item: Array, first: int, last: int, b: Array, out: Array, lanes: Any) -> None:
     """Reads b[v] for each rating, four at a time."""
     ones = np.ones((1, 4), b.dtype)
     total, w = zeros(b, lanes), load(ones, 0, (0, 0, 0, 0))
@@ -35,7 +35,7 @@ def _read(item, first, last, b, out, lanes):
 
 
 @compiled
-def _update(item, first, last, b, t, out, lanes):
+def _update(item: Array, first: int, last: int, b: Array, t: Array, out: Array, lanes: Any) -> None:
     """Reads b[v] and adds to t[v] for each rating: the traffic of `kernels.expect`, and nothing else."""
     ones = np.ones((1, 4), b.dtype)
     total, w, own = zeros(b, lanes), load(ones, 0, (0, 0, 0, 0)), load(b, 0, lanes)

@@ -14,11 +14,12 @@ import numpy as np
 
 from pclf.em.state import Params, Problem, Stats
 from pclf.engines.cpu import cores
-from pclf.engines.kernels import compiled
+from pclf.engines.kernels import Array, compiled
 
 
 @partial(compiled, fastmath=True)
-def posterior_estep(user, item, level, a, b, g, users, items, table):
+def posterior_estep(user: Array, item: Array, level: Array, a: Array, b: Array, g: Array, users: Array, items: Array,
+                    table: Array) -> float:
     """Adds the expected counts of these ratings to users, items and table; returns the sum of log d."""
     n_clusters, n_columns = a.shape[1], b.shape[1]
     posterior, column = np.empty((n_clusters, n_columns), a.dtype), np.empty(n_columns, a.dtype)

@@ -34,7 +34,7 @@ def _run(debug: bool) -> int:
     from pclf.errors import PclfError
 
     # Whether click is a package of its own or a part of typer, its UsageError is what BadParameter derives from.
-    usage_error = typer.BadParameter.__bases__[0]
+    usage_error: Any = typer.BadParameter.__bases__[0]
     try:
         warnings.showwarning = _warn
         if threading.current_thread() is threading.main_thread():

@@ -56,7 +56,8 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         scales = {name: _scale(name, value) for name, value in by_name.items()}
         data = Ratings.from_files(
             pairs(files, "DOMAIN=FILE"), **names, rating_col=_column(rating_col), scale=scales or None,
-            shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, titles=known or None)
+            shared_users=shared_users, shared_items=shared_items, titles=known or None,
+            duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
     return data
 
 
@@ -197,7 +198,8 @@ def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
 
 def _typed(option: Any) -> str:
     """The name of an option as people type it, --shared-users, in a settings file: shared_users."""
-    return max(option.opts, key=len).lstrip("-").replace("-", "_")
+    longest: str = max(option.opts, key=len)
+    return longest.lstrip("-").replace("-", "_")
 
 
 def readings(text: str) -> list[Hashable]:

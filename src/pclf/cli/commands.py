@@ -74,16 +74,15 @@ def datasets(as_json: AsJson = False) -> None:
     from pclf import datasets as catalogue
 
     entries = [catalogue.info(name) for name in catalogue.names()]
-    rows = [{"name": e.name, "title": e.title, "domains": list(e.domains), "ratings": e.n_ratings,
-             "users": e.n_users, "items": e.n_items, "scale": e.scale, "licence": e.licence,
-             "citation": e.citation, "url": e.url, "here": e.here} for e in entries]
     if as_json:
-        return _json(rows)
+        return _json([{"name": e.name, "title": e.title, "domains": list(e.domains), "ratings": e.n_ratings,
+                       "users": e.n_users, "items": e.n_items, "scale": e.scale, "licence": e.licence,
+                       "citation": e.citation, "url": e.url, "here": e.here} for e in entries])
     tables.show("Data sets", ["name", "domains", "ratings", "users", "items", "scale", "here"],
-           [[r["name"], ", ".join(r["domains"]), f"{r['ratings']:,}", f"{r['users']:,}", f"{r['items']:,}", r["scale"],
-             "yes" if r["here"] else ("download" if r["url"] else "by hand")] for r in rows])
-    for r in rows:
-        print(f"{r['name']}: {r['title']}. Licence: {r['licence']}. {r['citation']}")
+                [[e.name, ", ".join(e.domains), f"{e.n_ratings:,}", f"{e.n_users:,}", f"{e.n_items:,}", e.scale,
+                  "yes" if e.here else ("download" if e.url else "by hand")] for e in entries])
+    for e in entries:
+        print(f"{e.name}: {e.title}. Licence: {e.licence}. {e.citation}")
 
 
 @app.command(epilog="Example: pclf fit movies=movies.csv books=books.csv --out model")
@@ -176,10 +175,11 @@ def recommend(model: ModelPath, domain: DomainName,
         raise typer.BadParameter("give one of --user, --guest and --all.")
     if everyone and explain:
         raise typer.BadParameter("--explain is for one person: leave out --all.")
-    choice = {name: arguments.read_items(path, target.items)
-              for name, path in (("candidates", candidates), ("exclude", exclude)) if path is not None}
+    allowed = arguments.read_items(candidates, target.items) if candidates else None
+    left_out = arguments.read_items(exclude, target.items) if exclude else []
     if everyone:
-        return _write(fitted.recommend(domain, n=n, user_domain=user_domain, **choice).to_arrow(), out, as_json)
+        lists = fitted.recommend(domain, n=n, candidates=allowed, exclude=left_out, user_domain=user_domain)
+        return _write(lists.to_arrow(), out, as_json)
     if guest:
         if not hasattr(fitted, "fold_in"):
             raise ValueError(f"{type(fitted).__name__} cannot place guests: fit PCLF, RMGM or FMM.")
@@ -188,7 +188,7 @@ def recommend(model: ModelPath, domain: DomainName,
         person = _find_user(fitted, domain, str(user), user_domain)
     if explain and not hasattr(fitted, "explain"):
         raise ValueError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
-    lists = fitted.recommend(domain, [person], n=n, user_domain=user_domain, **choice)
+    lists = fitted.recommend(domain, [person], n=n, candidates=allowed, exclude=left_out, user_domain=user_domain)
     found = lists[0]
     why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
     if as_json:
@@ -255,9 +255,9 @@ def reproduce(pair: Annotated[list[str], typer.Option(help="BC-EM, BC-ML or ML-E
               jobs: Annotated[int | None, typer.Option(help="Processes; one a core by default.")] = None,
               as_json: AsJson = False) -> None:
     """The paper's Tables 1 to 3 and its weight figure, from real data."""
-    from pclf.evaluate import paper
+    from pclf.evaluate import paper, protocol
 
-    found = paper.reproduce(pair or tuple(paper.PAIRS), given or paper.GIVENS, repeats,
+    found = paper.reproduce(pair or tuple(protocol.PAIRS), given or protocol.GIVENS, repeats,
                             [name.strip().upper() for name in models.split(",")], preset, out, n_jobs=jobs,
                             progress=True)
     if as_json:

@@ -2,7 +2,6 @@
 
 import json
 import time
-from typing import Any
 
 from pclf.cli import tables
 
@@ -10,7 +9,7 @@ GIVEN = 10   # ratings a held-out user keeps
 
 
 def run(seed: int, as_json: bool) -> None:
-    from pclf import datasets, given_n, models
+    from pclf import PCLF, datasets, given_n, models
 
     began = time.perf_counter()
     data = datasets.load("demo", seed=seed)
@@ -24,9 +23,8 @@ def run(seed: int, as_json: bool) -> None:
     split = given_n(data, GIVEN, seed=seed)
     errors: dict[str, dict[str, float]] = {}
     for name in ("Bias", "FMM", "RMGM", "PCLF"):
-        model: Any = models.create(name)
-        model.fit(split.train, random_state=seed)
-        errors[name] = {d.name: float(abs(model.predict_codes(d.name, d.user, d.item) - d.ratings).mean())
+        rival = models.create(name).fit(split.train, random_state=seed)
+        errors[name] = {d.name: float(abs(rival.predict_codes(d.name, d.user, d.item) - d.ratings).mean())
                         for d in split.test.domains.values()}
     if not as_json:
         tables.show(f"Mean absolute error on users of whom {GIVEN} ratings are known", ["model", *data.domains],
@@ -35,7 +33,7 @@ def run(seed: int, as_json: bool) -> None:
         say("PCLF is its single-domain twin FMM here: of people with ratings in a domain, the personal view knows more "
             "than clusters do.\nThe clusters answer for visitors from other domains.")
 
-    model = models.create("PCLF").fit(data, random_state=seed, verbose=not as_json)
+    model = PCLF().fit(data, random_state=seed, verbose=not as_json)
     films = _favourites(seed)
     guest = model.fold_in({"films": films})
     say(f"PCLF fitted to {data.n_ratings:,} ratings: {model.n_iter_} iterations, {len(model.members_)} fits averaged.")

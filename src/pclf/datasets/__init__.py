@@ -9,16 +9,19 @@ this page is imported until one is loaded.
     800
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pclf.datasets import _fetch
 from pclf.datasets._fetch import Archive
 from pclf.datasets._table import DataWarning
 from pclf.errors import UnknownNameError, did_you_mean
+
+if TYPE_CHECKING:
+    from pclf.data.ratings import Ratings
 
 __all__ = ["DataWarning", "Dataset", "info", "load", "names"]
 
@@ -73,7 +76,7 @@ def info(name: str) -> Dataset:
 
 
 def load(name: str, *, file: str | Path | Sequence[str | Path] | None = None, download: bool = True,
-         **options: Any) -> Any:
+         **options: Any) -> "Ratings":
     """The `Ratings` of a data set.
 
     `file` is the ratings file to read: a path, or the name of one in the data set's folder where there are
@@ -82,12 +85,12 @@ def load(name: str, *, file: str | Path | Sequence[str | Path] | None = None, do
     Broken lines are left out and reported by one `DataWarning` a file.
     """
     dataset = info(name)
-    source = import_module(f"pclf.datasets.{dataset.source}")
+    read: Callable[..., Ratings] = import_module(f"pclf.datasets.{dataset.source}").load
     if dataset.folder is None:
         if file is not None:
             raise TypeError(f"the data set {dataset.name!r} is generated: it has no file to choose")
-        return source.load(**options)
-    return source.load(dataset.name, *_fetch.locate(dataset, file, download), **options)
+        return read(**options)
+    return read(dataset.name, *_fetch.locate(dataset, file, download), **options)
 
 
 MOVIELENS = ("F. M. Harper and J. A. Konstan. The MovieLens Datasets: History and Context. "

@@ -105,7 +105,7 @@ def by_hand(dataset: Any) -> str:
 
 def fetch(dataset: Any) -> Path:
     """Download and unpack a data set into the cache; its folder changes only at the end, by renaming."""
-    target = cache_folder() / dataset.folder
+    target: Path = cache_folder() / dataset.folder
     needed = [name for group in dataset.files for name in group]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -190,9 +190,10 @@ def _refuse_unsafe(member: zipfile.ZipInfo) -> None:
         raise DownloadError(f"the archive must not have links; got {member.filename!r}")
 
 
-def _answer(request: urllib.request.Request, url: str) -> Any:
+def _answer(request: urllib.request.Request, url: str) -> http.client.HTTPResponse:
     try:
-        return urllib.request.urlopen(request, timeout=TIMEOUT)
+        answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
+        return answer
     except urllib.error.HTTPError as error:
         error.close()
         raise DownloadError(f"{url} answered {error.code} {error.reason}") from error
@@ -201,7 +202,7 @@ def _answer(request: urllib.request.Request, url: str) -> Any:
         raise DownloadError(f"{url} could not be reached ({reason}); is there a network?") from error
 
 
-def _read(answer: Any, url: str) -> bytes:
+def _read(answer: http.client.HTTPResponse, url: str) -> bytes:
     try:
         return answer.read(CHUNK)
     except (OSError, http.client.HTTPException) as error:

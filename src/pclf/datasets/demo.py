@@ -168,4 +168,5 @@ def _picked(rng: np.random.Generator, liking: Tastes, middle: int) -> NDArray[np
     counts = np.rint(middle * np.exp(rng.normal(0, 0.5, n_users))).clip(FEWEST, n_items // 2)
     appeal = rng.normal(0, 0.8, n_items) + 0.8 * liking + rng.gumbel(size=liking.shape)
     rank = (-appeal).argsort(axis=1).argsort(axis=1)   # with Gumbel noise, the first n are n draws by appeal
-    return rank < counts[:, None]
+    picked: NDArray[np.bool_] = rank < counts[:, None]
+    return picked

@@ -24,7 +24,7 @@ Q = tuple(map(np.float32, (2, 2 / 3, 2 / 5, 2 / 7, 2 / 9)))
 def pooled_means(
     users: Array, items: Array, base: Array, tilt: Array,      # personal view: (n, T + F), (T + F, V), (R,), (T, R)
     mixture: Array,                                            # (R, n, V), not read where all weights are 1
-    weight: Array, floor: float, values: Array,                # (n,) of the personal view; least probability; (R,)
+    weight: Array, floor: np.float32, values: Array,           # (n,) of the personal view; least probability; (R,)
 ) -> Array:
     """The mean of P(r) ~ max(personal, floor) ** weight * max(mixture, floor) ** (1 - weight), all float32. (n, V)"""
     n_levels, n_tilts, n_items = len(base), len(tilt), items.shape[1]
@@ -71,7 +71,7 @@ def pooled_means(
 
 
 @compiled
-def _pool(own: Array, mixture: Array, w: float, floor: float) -> None:
+def _pool(own: Array, mixture: Array, w: float, floor: np.float32) -> None:
     """own = own ** w * max(mixture, floor) ** (1 - w). Loops so short that the compiler makes SIMD of each."""
     for v in range(len(mixture)):
         mixture[v] = max(mixture[v], floor)

@@ -91,18 +91,18 @@ def load(names: Iterable[str]) -> dict[str, Domain]:
 
 def sample(dataset: str, domain: Domain, repeat: int) -> Sample:
     """The 500 users and 1000 items of a repeat. The order of the file does not matter, only the ids."""
-    user_ids, user = np.unique(domain.users.array()[domain.user], return_inverse=True)
-    item_ids, item = np.unique(domain.items.array()[domain.item], return_inverse=True)
+    user_ids, who = np.unique(domain.users.array()[domain.user], return_inverse=True)
+    item_ids, what = np.unique(domain.items.array()[domain.item], return_inverse=True)
     rng = np.random.default_rng(repeat)
     items = rng.permutation(len(item_ids))[:N_ITEMS]
-    drawn = np.isin(item, items)
-    often = np.bincount(user[drawn], minlength=len(user_ids)) > MORE_THAN[dataset]
+    drawn = np.isin(what, items)
+    often = np.bincount(who[drawn], minlength=len(user_ids)) > MORE_THAN[dataset]
     users = rng.permutation(np.flatnonzero(often))[:N_USERS]
     if len(items) < N_ITEMS or len(users) < N_USERS:
         raise DataError(f"{CATALOGUE[dataset]}: the paper's protocol needs {N_USERS} users with more than "
                         f"{MORE_THAN[dataset]} ratings among {N_ITEMS} items; got {len(users)} users and "
                         f"{len(items)} items.")
-    user, item = _places(users, len(user_ids))[user], _places(items, len(item_ids))[item]
+    user, item = _places(users, len(user_ids))[who], _places(items, len(item_ids))[what]
     rating = 1 + domain.scale.to_levels(N_LEVELS)[domain.value]
     chosen = np.flatnonzero((user >= 0) & (item >= 0))
     chosen = chosen[np.lexsort((item[chosen], user[chosen]))]

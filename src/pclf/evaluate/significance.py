@@ -10,7 +10,7 @@ differences vary less than those of new data would. The t test allows for that, 
 """
 
 from collections.abc import Hashable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from pclf.errors import UnknownNameError, did_you_mean
 
 LEVEL = 0.95   # of the interval
+Key = TypeVar("Key", bound=Hashable)   # of a split
 
 
 class PairedTest(NamedTuple):
@@ -36,7 +37,7 @@ class PairedTest(NamedTuple):
     p_t_holm: float
 
 
-def paired_tests(scores: Mapping[str, Mapping[Hashable, float]], reference: str,
+def paired_tests(scores: Mapping[str, Mapping[Key, float]], reference: str,
                  overlap: float = 0.0) -> list[PairedTest]:
     """Every other model against the reference: {model: {split: value}} is one family of tests.
 
@@ -50,10 +51,10 @@ def paired_tests(scores: Mapping[str, Mapping[Hashable, float]], reference: str,
         if model != reference:
             common = [split for split in base if split in values]
             own, its = np.array([values[s] for s in common]), np.array([base[s] for s in common])
-            tests.append((model, *_compare(own, its, overlap)))
-    wilcoxon, t = holm([row[-2] for row in tests]), holm([row[-1] for row in tests])
+            tests.append((model, _compare(own, its, overlap)))
+    wilcoxon, t = holm([numbers[-2] for _, numbers in tests]), holm([numbers[-1] for _, numbers in tests])
     return [PairedTest(model, reference, *numbers, float(w), float(p))
-            for (model, *numbers), w, p in zip(tests, wilcoxon, t, strict=True)]
+            for (model, numbers), w, p in zip(tests, wilcoxon, t, strict=True)]
 
 
 def holm(p: ArrayLike) -> NDArray[np.float64]:
@@ -86,7 +87,8 @@ def _standard_error(x: NDArray[np.float64], overlap: float) -> float:
     return float(x.std(ddof=1) * np.sqrt(1 / len(x) + overlap))
 
 
-def _compare(own: NDArray[np.float64], base: NDArray[np.float64], overlap: float) -> tuple[int, *tuple[float, ...]]:
+def _compare(own: NDArray[np.float64], base: NDArray[np.float64],
+             overlap: float) -> tuple[int, float, float, float, float, float, float]:
     difference = own - base
     mean, low, high = interval(difference, overlap)
     relative = mean / base.mean() if len(base) and base.mean() else np.nan

@@ -8,6 +8,13 @@ from pclf.errors import ModelFileError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
     from pclf.models.base import Recommender
+    from pclf.models.bias import Bias as Bias
+    from pclf.models.cbt import CBT as CBT
+    from pclf.models.fmm import FMM as FMM
+    from pclf.models.nmf import NMF as NMF
+    from pclf.models.pclf import PCLF as PCLF
+    from pclf.models.rmgm import RMGM as RMGM
+    from pclf.models.talmud import TALMUD as TALMUD
 
 NAMES = ("PCLF", "RMGM", "FMM", "CBT", "TALMUD", "NMF", "Bias")
 

@@ -5,13 +5,13 @@ is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files a
 """
 
 import operator
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,16 @@ from pclf.errors import DataError, NotFittedError, UnknownNameError
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
 BLOCK = 1 << 20   # scores held at a time by each thread of `recommend`
+
+
+class Ids(Protocol):
+    """An array of ids, or a column of a data frame."""
+
+    def __len__(self) -> int: ...
+    def __array__(self) -> NDArray[Any]: ...
+
+
+Many = list[Any] | set[Any] | range | Ids    # see `is_batch`
 
 
 class Recommendation(NamedTuple):
@@ -68,9 +78,10 @@ class Recommendations:
 
         row, rank = np.nonzero(self.codes >= 0)
         codes = self.codes[row, rank]
+        users = [self.users[r] for r in row.tolist()]
 
         return pa.table({
-            "user_id": id_column([None if isinstance(self.users[r], Guest) else self.users[r] for r in row]),
+            "user_id": id_column([None if isinstance(user, Guest) else user for user in users]),
             "item_id": id_column(self.domain.items.decode(codes)),
             "title": pa.array([self.domain.title(int(c)) for c in codes]),
             "score": pa.array(self.scores[row, rank]),
@@ -78,7 +89,7 @@ class Recommendations:
         })
 
 
-class Recommender(BaseEstimator):
+class Recommender(BaseEstimator):   # type: ignore[misc]
     """Settings in `__init__`, untouched by `fit`; what is learned ends in an underscore."""
 
     rules: ClassVar[tuple[str, ...]] = ("mean",)
@@ -121,9 +132,19 @@ class Recommender(BaseEstimator):
         user_factors, item_factors = self._factors(domain)
         return self._on_scale(domain, inner(user_factors[users], item_factors[items]))
 
+    @overload   # None and a range are hashable too, but the first that fits counts
+    def recommend(self, domain: str, users: Many | None = None, n: int = 10, *,   # type: ignore[overload-overlap]
+                  exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
+                  exclude: Iterable[Hashable] = (), user_domain: str | None = None) -> Recommendations: ...
+
+    @overload
+    def recommend(self, domain: str, users: Hashable, n: int = 10, *, exclude_seen: bool = True,
+                  candidates: Iterable[Hashable] | None = None, exclude: Iterable[Hashable] = (),
+                  user_domain: str | None = None) -> list[Recommendation]: ...
+
     def recommend(self, domain: str, users: Any = None, n: int = 10, *, exclude_seen: bool = True,
-                  candidates: Sequence[Hashable] | None = None, exclude: Sequence[Hashable] = (),
-                  user_domain: str | None = None) -> "list[Recommendation] | Recommendations":
+                  candidates: Iterable[Hashable] | None = None, exclude: Iterable[Hashable] = (),
+                  user_domain: str | None = None) -> list[Recommendation] | Recommendations:
         """The n best items of a domain: a list for one user, `Recommendations` for a list of users or all.
 
         users: an id of any domain, a guest, a list of these, or None for every user of the domain, or of `user_domain`.
@@ -157,7 +178,7 @@ class Recommender(BaseEstimator):
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings and, once fitted, the domains with what their predictions are made of."""
-        settings = super().__repr__(N_CHAR_MAX)
+        settings: str = super().__repr__(N_CHAR_MAX)
         if not hasattr(self, "data_"):
             return settings
         rows = [[d.name, *d.sizes(), self._says(d.name)] for d in self.data_.domains.values()]
@@ -189,7 +210,7 @@ class Recommender(BaseEstimator):
     def _says(self, domain: str) -> str:
         """How much each part of a model counts in a domain, where it has parts: common 10 %, own 30 %, ..."""
         own = getattr(self, "personal_weights_", {}).get(domain, 0.0)
-        views = [view.name for view in self.layout_.views] if hasattr(self, "layout_") else {}
+        views = [view.name for view in self.layout_.views] if hasattr(self, "layout_") else []
         parts = {views[key] if views else f"from {key}": (1 - own) * weight
                  for key, weight in getattr(self, "weights_", {}).get(domain, {}).items()}
         if own:
@@ -296,8 +317,8 @@ class Recommender(BaseEstimator):
         indptr, items = self._seen[domain]
         names = list(self.data_.domains)
         rows = np.where(codes < 0, -1, self.data_.user_rows[names.index(domain)][codes])
-        if self.data_.shared_items:
-            for i in np.flatnonzero(codes < 0) if users else ():
+        if self.data_.shared_items and users:
+            for i in np.flatnonzero(codes < 0):
                 home, code = self._find_user(domain, users[i], user_domain)
                 rows[i] = self.data_.user_rows[names.index(home)][code]
         starts, stops = indptr[rows], np.where(rows < 0, indptr[rows], indptr[rows + 1])
@@ -416,9 +437,16 @@ def _products(users: Floats, items: Floats) -> Floats:
     """Products of all rows with all rows, on this thread alone: a block of `_top_n` has others beside it."""
     from pclf.engines.kernels import product
 
-    return product(np.ascontiguousarray(users, np.float32), np.ascontiguousarray(items.T, np.float32))
+    out: Floats = product(packed(users), packed(items.T))
+    return out
+
+
+def packed(x: Floats) -> NDArray[np.float32]:
+    """In one piece and single precision, as kernels want it."""
+    return np.ascontiguousarray(x, np.float32)
 
 
 def inner(a: Floats, b: Floats) -> Floats:
     """Products of rows with rows; one row against many is repeated."""
-    return np.einsum("nd,nd->n", *np.broadcast_arrays(a, b))
+    out: Floats = np.einsum("nd,nd->n", *np.broadcast_arrays(a, b))
+    return out

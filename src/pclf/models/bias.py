@@ -46,7 +46,7 @@ def offsets(domain: Domain, user_damping: float, item_damping: float,
     u, v, rating = domain.user, domain.item, domain.ratings
     mean = rating.mean() if len(rating) else (domain.scale.values[0] + domain.scale.values[-1]) / 2
     gap = rating - mean
-    user = np.zeros(domain.n_users)
+    user: Floats = np.zeros(domain.n_users)
     trace = []
     for _ in range(n_passes):
         item = damped_mean(v, gap - user[u], domain.n_items, item_damping)

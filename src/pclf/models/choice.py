@@ -42,7 +42,7 @@ class Choice:
         """The same for every row of lists of choices. (rows, Q)"""
         return self._shrunk(machine.get(lists.sums(machine.put(self.places))), lists.n_chosen[:, None])
 
-    def _shrunk(self, sums: Floats, n: Floats) -> Floats:
+    def _shrunk(self, sums: Floats, n: Floats | float) -> Floats:
         return sums * self.variance / (self.variance * n + 1)
 
 

@@ -13,6 +13,8 @@ first: the multiplicative updates of Ding et al. took hundreds of steps to leave
 being filled in, and were still behind after 1000.) As they advise, k-means of rows and columns is the start.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -23,6 +25,7 @@ from pclf.models.base import Floats
 from pclf.models.choice import leading
 
 Labels = NDArray[np.intp]
+Numbers = NDArray[np.floating[Any] | np.integer[Any]]
 
 
 def learn_codebook(domain: Domain, levels: NDArray[np.uint8], n_user_clusters: int, n_item_clusters: int,
@@ -66,14 +69,15 @@ def co_cluster(x: LinearOperator, n_row_clusters: int, n_column_clusters: int, m
     return book, explained[1:]
 
 
-def closest(sums: Floats, counts: Floats, book: Floats) -> Labels:
+def closest(sums: Numbers, counts: Numbers, book: Floats) -> Labels:
     """For each row, the row of the codebook with the least squared error; never an empty one (NaN).
 
     sums, counts: of the row's ratings by cluster of the column, (n, L); counts may be the same for all, (L,).
     """
     empty, book = np.isnan(book).all(axis=1), np.nan_to_num(book)
     cost = counts @ (book ** 2).T - 2 * sums @ book.T
-    return np.where(empty, np.inf, cost).argmin(axis=1)
+    labels: Labels = np.where(empty, np.inf, cost).argmin(axis=1)
+    return labels
 
 
 def one_hot(labels: Labels, n_clusters: int) -> Floats:
@@ -82,7 +86,8 @@ def one_hot(labels: Labels, n_clusters: int) -> Floats:
 
 def cell_means(members: Floats, sums: Floats, sizes: Floats) -> Floats:
     area = np.outer(members.sum(axis=0), sizes)
-    return np.divide(members.T @ sums, area, out=np.full(area.shape, np.nan), where=area > 0)
+    means: Floats = np.divide(members.T @ sums, area, out=np.full(area.shape, np.nan), where=area > 0)
+    return means
 
 
 def spectral_start(x: LinearOperator, n_row_clusters: int, n_column_clusters: int,
@@ -101,12 +106,12 @@ def k_means(points: Floats, n_clusters: int, rng: np.random.Generator, n_passes:
         odds = gaps / gaps.sum() if gaps.sum() > 0 else None
         centres = np.vstack([centres, points[rng.choice(len(points), p=odds)]])
     for _ in range(n_passes):
-        labels = squared_gaps(points, centres).argmin(axis=1)
+        labels: Labels = squared_gaps(points, centres).argmin(axis=1)
         members = one_hot(labels, n_clusters)
         centres = members.T @ points / np.maximum(members.sum(axis=0), 1)[:, None]
     return labels
 
 
 def squared_gaps(points: Floats, centres: Floats) -> Floats:
-    gaps = (points ** 2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres ** 2).sum(axis=1)
+    gaps: Floats = (points ** 2).sum(axis=1)[:, None] - 2 * points @ centres.T + (centres ** 2).sum(axis=1)
     return np.maximum(gaps, 0)   # rounding can leave a little less than 0

@@ -22,7 +22,7 @@ class _Factorised(Recommender):
         return self.factors_[domain]
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        arrays = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for z, (users, items) in enumerate(self.factors_.values()):
             arrays |= {f"users.{z}": users, f"items.{z}": items}
         return arrays, {name: getattr(self, name) for name in self.kept}
@@ -40,7 +40,7 @@ def check_at_least(low: float, **settings: float) -> None:
             raise ValueError(f"{name} must be at least {low}; got {value}.")
 
 
-def check_whole(low: int, instead: str = "", **settings: Any) -> None:
+def check_whole(low: int, instead: str = "", /, **settings: Any) -> None:
     """instead: what else is allowed, "'auto' or "."""
     for name, value in settings.items():
         if not isinstance(value, (int, np.integer)):

@@ -74,7 +74,7 @@ def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
                  for name, d in model.data_.domains.items()}
     shares = user_shares(model)
     for names in [[name] for name in shares] if model.layout_.separate_users else [list(shares)]:
-        mass = sum(len(model.data_[name]) * shares[name] for name in names)
+        mass = sum((len(model.data_[name]) * shares[name] for name in names), np.zeros(member.users.shape[1]))
         for k, share in enumerate(mass / mass.sum()):
             out.append(Cluster("users", k, float(share), {name: top_users[name][k] for name in names}))
     for i, view in enumerate(model.layout_.views):
@@ -142,7 +142,7 @@ def _nearest(model: "_Mixture", domain: str, user: Any, item: Hashable, rows: Fl
 
 def user_shares(model: "_Mixture") -> dict[str, Floats]:
     """Of each domain's ratings, the share that each user cluster of the first member gave.   (K,) a domain"""
-    out = {}
+    out: dict[str, Floats] = {}
     for name, d in model.data_.domains.items():
         out[name] = _counts(d.user, d.n_users) @ model.members_[0].users[model._user_rows(name)] / max(1, len(d))
     return out
@@ -193,7 +193,8 @@ def _profiles(model: "_Mixture", domain: str) -> Floats:
         parts.append((profile - (profile @ share)[:, None]) * np.sqrt(share))
     profiles = np.concatenate(parts, axis=1)
     # What a cluster gives to everything says nothing about one item: centre on the domain's items.
-    return profiles - profiles.mean(axis=0)
+    centred: Floats = profiles - profiles.mean(axis=0)
+    return centred
 
 
 def _top(membership: Floats, counts: Floats, vocabulary: Any, title: Any, n: int) -> list[list[Any]]:

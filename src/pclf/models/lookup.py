@@ -28,7 +28,7 @@ class _Lookup(Recommender):
     user_prior: float
     item_prior: float
 
-    def fold_in(self, ratings: Mapping[str, Mapping[Hashable, float] | Sequence[Hashable]]) -> Guest:
+    def fold_in(self, ratings: Mapping[str, Mapping[Any, float] | Sequence[Hashable]]) -> Guest:
         """A new user, from ratings in any of the domains: {"movies": {"Alien": 5, "Heat": 2}}.
 
         In a domain of events, from what they did: {"movies": ["Alien", "Heat"]}. Finds the membership that EM would,
@@ -47,7 +47,7 @@ class _Lookup(Recommender):
             memberships = dict.fromkeys(names, self._memberships(rated, most))
         return Guest(self._mark, told, memberships, self._place(rated))
 
-    def fold_in_item(self, domain: str, ratings: Mapping[Hashable, float] | Sequence[Hashable]) -> NewItem:
+    def fold_in_item(self, domain: str, ratings: Mapping[Any, float] | Sequence[Hashable]) -> NewItem:
         """A new item of a domain, from the ratings its users gave it: {user: rating}; for events, from the users."""
         from pclf.engines.kernels import fold_in
 
@@ -59,8 +59,8 @@ class _Lookup(Recommender):
         if target.events:                        # those who would have been drawn for an item
             drawn = np.random.default_rng(0).integers(0, target.n_users, round(DRAWN * len(target) / target.n_items))
             absent = np.setdiff1d(drawn, users).astype(np.int32)
-            users, levels = (np.concatenate(both) for both in ((users, absent),
-                                                               (levels, self._not_done(domain, len(absent)))))
+            users = np.concatenate([users, absent])
+            levels = np.concatenate([levels, self._not_done(domain, len(absent))])
         rows = self._user_rows(domain)[users]
         out = []
         for member in self.members_:
@@ -99,13 +99,15 @@ class _Lookup(Recommender):
     def _known_users(self, domain: str, codes: NDArray[np.int32]) -> Users:
         rows = self._user_rows(domain)[codes]
         view = self.personal_.get(domain)
-        return Users([member.users[rows] for member in self.members_], view and view.users[codes],
-                     view.rated[codes] if view else np.zeros(len(rows), bool))
+        memberships = [member.users[rows] for member in self.members_]
+        if view is None:
+            return Users(memberships, None, np.zeros(len(rows), bool))
+        return Users(memberships, view.users[codes], view.rated[codes])
 
     def _known_items(self, domain: str, codes: NDArray[np.int32]) -> Items:
         view = self.personal_.get(domain)
         return Items([{i: member.items[i][rows[codes]] for i, rows in self._views(domain)}
-                      for member in self.members_], view and view.items[codes])
+                      for member in self.members_], view.items[codes] if view else None)
 
     def _users(self, domain: str, users: Any, user_domain: str | None) -> Users:
         """Users of any domain, and guests, as `domain` sees them."""
@@ -131,7 +133,8 @@ class _Lookup(Recommender):
                            for member in self.members_]
         else:
             memberships = [member.users[rows] for member in self.members_]
-        return Users(memberships, view and np.tile(view.blank, (len(codes), 1)), np.zeros(len(codes), bool))
+        blank = np.tile(view.blank, (len(codes), 1)) if view else None
+        return Users(memberships, blank, np.zeros(len(codes), bool))
 
     def _one_user(self, domain: str, user: Any,
                   user_domain: str | None) -> tuple[tuple[Floats, ...], Floats | None, bool]:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from numbers import Real
 from typing import Any, Self
 
@@ -131,7 +132,7 @@ class _Mixture(_Predictor):
             check_whole(1, **{f"the number of item clusters of the view {view.name!r}": view.n_clusters})
         for name in ("user_prior", "item_prior", "table_prior"):
             value = getattr(self, name)
-            if not isinstance(value, Real) or not value >= 0:    # NaN is not either
+            if not is_real(value) or not value >= 0:    # NaN is not either
                 raise ValueError(f"{name} must be 0 (off) or positive; got {getattr(self, name)}.")
         if not isinstance(self.betas, (tuple, list)) or not self.betas or any(not 0 < beta <= 1 for beta in self.betas):
             raise ValueError(f"betas must be one or more numbers in (0, 1]; got {self.betas!r}.")
@@ -240,7 +241,7 @@ class _Mixture(_Predictor):
                 out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels,
                                          self._n_factors(ratings), np.random.default_rng(seed), machine,
                                          elsewhere=elsewhere, kin=kin,
-                                         after_sweep=lambda name=name: advance(1, f"personal view of {name}"))
+                                         after_sweep=partial(advance, 1, f"personal view of {name}"))
         return {name: out[name] for name in wanted}
 
     def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:
@@ -273,7 +274,7 @@ class _Mixture(_Predictor):
         specific = self._mixture(users, items, {views[-1]: 1.0})
         common_part = self._mixture(users, items, {views[0]: 1.0}) if len(views) > 1 else None
         personal_part = None
-        if name in self.personal_:
+        if users.personal is not None and items.personal is not None:
             personal_part = softmax(self.personal_[name].logits(users.personal, items.personal))
         return weights.learn(domain.user, held_out.levels(name), common_part, specific, personal_part, commons, owns)
 
@@ -323,6 +324,11 @@ def of_domain(setting: Any, name: str, what: str, names: list[str]) -> Any:
 
 
 def checked(weight: Any, what: str, domain: str) -> float:
-    if not isinstance(weight, Real) or not 0 <= weight <= 1:
+    if not is_real(weight) or not 0 <= weight <= 1:
         raise ValueError(f"{what} must be 'auto' or a number between 0 and 1; got {weight!r} for domain {domain!r}.")
     return float(weight)
+
+
+def is_real(value: Any) -> bool:
+    """A number of Python or NumPy."""
+    return isinstance(value, Real)   # not where it is compared: to a type checker, a Real has no >=

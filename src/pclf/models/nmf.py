@@ -61,9 +61,9 @@ def factorise(domain: Domain, rating: Floats, n_factors: int, max_iter: int, tol
     p.data = inner(w.take(u, axis=0), h.take(v, axis=0))
     trace = [np.inf]
     for _ in range(max_iter):
-        w *= ratio(x @ h, p @ h + regularisation * w)
+        w *= ratio(np.asarray(x @ h), p @ h + regularisation * w)
         p.data = inner(w.take(u, axis=0), h.take(v, axis=0))
-        h *= ratio(x.T @ w, p.T @ w + regularisation * h)
+        h *= ratio(np.asarray(x.T @ w), p.T @ w + regularisation * h)
         p.data = inner(w.take(u, axis=0), h.take(v, axis=0))
         error = x.data - p.data
         trace.append(float(error @ error + regularisation * (np.vdot(w, w) + np.vdot(h, h))))

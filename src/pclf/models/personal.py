@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from pclf.data.events import absences as draw
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines import Lists, Machine
-from pclf.models.base import Floats
+from pclf.models.base import Floats, packed
 from pclf.models.choice import Choice, learn_choices
 
 SHAPE = 4            # numbers of a shape, at most
@@ -69,7 +69,7 @@ class Personal:
     @property
     def blank(self) -> Floats:
         """The row of a user of whom nothing is known. (D,)"""
-        return self.user_weights[0]
+        return self.user_weights[0, :]
 
     @property
     def item_factors(self) -> Floats:
@@ -87,8 +87,9 @@ class Personal:
         """The mean rating of every item of the domain, pooled with a mixture (R, n, V), which is used up. (n, V)"""
         from pclf.engines.pooling import pooled_means
 
-        own = (users, self.items.T, self.base, tilts(len(self.base)))
-        return pooled_means(*(np.ascontiguousarray(x, np.float32) for x in own), mixture, weight, floor, values)
+        means: Floats = pooled_means(packed(users), packed(self.items.T), packed(self.base),
+                                     packed(tilts(len(self.base))), mixture, weight, floor, values)
+        return means
 
     def place(self, items: NDArray[np.int32], levels: NDArray[np.uint8], elsewhere: Floats) -> Floats:
         """The row of a new user from a few ratings, and from their rows in other domains. (D,)"""
@@ -103,7 +104,7 @@ class Personal:
         return _place(levels, about @ self.item_weights, self.item_prior, GAUSSIAN, self.users[users], None, self.base)
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        out = {}
+        out: dict[str, NDArray[Any]] = {}
         for name, value in vars(self).items():
             parts = {f"{name}.{k}": v for k, v in vars(value).items()} if isinstance(value, Choice) else {name: value}
             out |= {f"{prefix}.{key}": np.asarray(part) for key, part in parts.items()}
@@ -150,17 +151,17 @@ def fit(domain: Domain, levels: NDArray[np.uint8], n_levels: int, n_factors: int
     for block in range(len(user_guess) - elsewhere.shape[1], len(user_guess), size):
         user_guess[block:block + shape, :shape] = HABIT * np.eye(shape)
     users = _Side(machine, by_user, about_users, user_guess, np.zeros((n_users, size)), 0.2 * np.eye(size), tilt,
-                  FREEDOM, kin and kin.user_prior)
+                  FREEDOM, kin.user_prior if kin else None)
     items = _Side(machine, by_item, about_items, item_guess, start, np.diag([0.2, *[0.1] * (size - 1)]), tilt)
     level_counts = np.bincount(levels, minlength=n_levels) + 1.0
     base = np.log(level_counts / level_counts.sum())
 
     for iteration in range(SWEEPS):
-        _, _, *user_covs = users.step(items, base)
-        gradient, hessian, *item_covs = items.step(users, base)
+        _, _, user_shape_cov, user_cov = users.step(items, base)
+        gradient, hessian, item_shape_cov, item_cov = items.step(users, base)
         if iteration >= 2:
-            users.learn(*user_covs, n_fixed=shape)                # `base` says how everybody rates
-            items.learn(*item_covs)
+            users.learn(user_shape_cov, user_cov, n_fixed=shape)                # `base` says how everybody rates
+            items.learn(item_shape_cov, item_cov)
         base = base + np.clip(np.linalg.solve(hessian + np.eye(n_levels), gradient), -0.5, 0.5)
         base -= base.mean()
         after_sweep()
@@ -263,8 +264,8 @@ def tilts(n_levels: int) -> Floats:
     """a_i(r): orthogonal polynomials of degree 1 to 4 in the level, of sum 0; the first by steps of 1. (T, R)"""
     x = np.arange(n_levels) - (n_levels - 1) / 2
     degree = max(1, min(SHAPE, n_levels - 1))
-    basis = np.linalg.qr(np.vander(x, degree + 1, increasing=True))[0].T[1:] if n_levels > 1 else np.zeros((1, 1))
-    basis = basis * np.sign(basis[:, -1:]) / np.maximum(np.abs(basis).max(axis=1, keepdims=True), 1e-12)
+    rows = np.linalg.qr(np.vander(x, degree + 1, increasing=True))[0].T[1:] if n_levels > 1 else np.zeros((1, 1))
+    basis: Floats = rows * np.sign(rows[:, -1:]) / np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-12)
     basis[0] = x
     return basis
 
@@ -284,7 +285,7 @@ def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, freedom: floa
     for _ in range(NEWTON):
         newton(indptr, each, levels, row, square, trust, *met, other_squares, *precision, centre, freedom, base, tilt,
                0, 1, *empty_sums(len(base), n, size), *vectors(size - n, size))
-    return row[0]
+    return row[0, :]
 
 
 def _about_items(n: NDArray[np.int64], count: Floats, stands: Floats) -> Floats:
@@ -310,4 +311,5 @@ def _covariance(whole: Floats, trusted: Floats, n: int, expected: Floats | None)
     out[:t, t:] = trusted @ by_shape
     out[t:, :t], out[:t, :t] = out[:t, t:].T, trusted
     smallest = np.linalg.eigvalsh(out)[0]
-    return out + max(0.0, 1e-6 - smallest) * np.eye(len(out))
+    raised: Floats = out + max(0.0, 1e-6 - smallest) * np.eye(len(out))
+    return raised

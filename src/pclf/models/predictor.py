@@ -21,7 +21,7 @@ from pclf.data.ratings import Ratings
 from pclf.em.loop import Step
 from pclf.em.state import Layout, View
 from pclf.models import insight, weights
-from pclf.models.base import Floats, Recommendation, check_pairs, in_order
+from pclf.models.base import Floats, Recommendation, check_pairs, in_order, packed
 from pclf.models.lookup import _Lookup
 from pclf.models.member import Items, Member, Users
 from pclf.models.personal import Personal, tilts
@@ -92,7 +92,8 @@ class _Predictor(_Lookup):
     def rating_matrix(self, view: int, domain: str) -> Floats:
         """S of eqs. (Scom), (Sspeone), (Sspetwo): the mean rating of each co-cluster, on a domain's scale. (K, C)"""
         self._check_fitted()
-        return np.einsum("r,rkc->kc", self.data_.level_values(domain), self.members_[0].tables[view])
+        means: Floats = np.einsum("r,rkc->kc", self.data_.level_values(domain), self.members_[0].tables[view])
+        return means
 
     def _layout(self, ratings: Ratings) -> Layout:
         raise TypeError(f"{type(self).__name__} is a base class: use FMM, RMGM or PCLF.")
@@ -123,7 +124,8 @@ class _Predictor(_Lookup):
         probability = self._distribution(domain, users, items)
         if rule == "mean":
             return self._on_scale(domain, probability @ values)
-        return values[(probability.cumsum(axis=1) < 0.5).sum(axis=1).clip(0, len(values) - 1)]
+        median: Floats = values[(probability.cumsum(axis=1) < 0.5).sum(axis=1).clip(0, len(values) - 1)]
+        return median
 
     def _mean_on_device(self, domain: str, users: Users, items: Items) -> Floats:
         """The mean of pairs, on the GPU that the model was fitted on. (n,)"""
@@ -144,8 +146,8 @@ class _Predictor(_Lookup):
         if users.personal is None or items is None or not weight.any():
             return self._user_factors_by(domain, users, values[None, :])[0], None
         view = self.personal_[domain]
-        parts = (users.personal, items, view.base, tilts(len(values)), values, weight)
-        own = Own(*(np.ascontiguousarray(x, np.float32) for x in parts), weights.FLOOR)
+        own = Own(packed(users.personal), packed(items), packed(view.base), packed(tilts(len(values))), packed(values),
+                  packed(weight), weights.FLOOR)
         if (weight == 1).all():
             return np.empty((len(values), len(users), 0), np.float32), own
         return np.stack(self._user_factors_by(domain, users, np.eye(len(values)))), own
@@ -155,13 +157,14 @@ class _Predictor(_Lookup):
         parts, n = [], max(len(users), len(items)) if len(users) and len(items) else 0
         for start in range(0, n, PAIRS):
             some_users, some_items = users[start:start + PAIRS], items[start:start + PAIRS]
-            weight, own = self._own_weights(domain, some_users), None
-            if weight.any() and some_users.personal is not None and some_items.personal is not None:
-                logits = self.personal_[domain].logits(*_same_length(some_users.personal, some_items.personal))
-                own = softmax(logits)
-            unheard = own is not None and (weight == 1).all()
+            weight = self._own_weights(domain, some_users)
+            if some_users.personal is None or some_items.personal is None or not weight.any():
+                parts.append(self._mixture(some_users, some_items, self.weights_[domain]))
+                continue
+            own = softmax(self.personal_[domain].logits(*_same_length(some_users.personal, some_items.personal)))
+            unheard = (weight == 1).all()
             mixture = own if unheard else self._mixture(some_users, some_items, self.weights_[domain])
-            parts.append(mixture if own is None else weights.pool(own, mixture, weight))
+            parts.append(weights.pool(own, mixture, weight))
         return np.concatenate(parts) if parts else np.empty((0, self.data_.n_levels))
 
     def _mixture(self, users: Users, items: Items, view_weights: Mapping[int, float]) -> Floats:
@@ -175,7 +178,8 @@ class _Predictor(_Lookup):
                 by_cluster = p_user @ table.transpose(1, 0, 2).reshape(table.shape[1], -1)
                 by_cluster = by_cluster.reshape(len(p_user), *table[:, 0].shape)        # (n, R, C)
                 out += weight * np.einsum("nrc,nc->nr", *_same_length(by_cluster, p_items[i]))
-        return out / out.sum(axis=1)[:, None]
+        out /= out.sum(axis=1)[:, None]
+        return out
 
     def _top_n(self, domain: str, users: list[Any] | None, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
                user_domain: str | None) -> tuple[NDArray[np.int32], Floats]:
@@ -187,7 +191,7 @@ class _Predictor(_Lookup):
         codes = self._codes_in(domain, users, user_domain)
         side = self._known_users(domain, codes) if users is None else self._users(domain, users, user_domain)
         view = self.personal_.get(domain)
-        factors, own = self._for_device(domain, side, view and view.items)
+        factors, own = self._for_device(domain, side, view.items if view else None)
         left_out = self._left_out(domain, users, codes, exclude_seen, user_domain)
         found, score = score_top_n(factors, self._item_factors(domain).T, *left_out, n, self._device, own)
         return found.astype(np.int32), np.where(found >= 0, self._on_scale(domain, score), -np.inf)
@@ -206,7 +210,8 @@ class _Predictor(_Lookup):
         items = self._item_factors(domain)                                              # (D, V)
         weight = self._own_weights(domain, users)
         if users.personal is None or not weight.any():
-            return product(self._user_factors_by(domain, users, values[None, :])[0], items)
+            means: Floats = product(self._user_factors_by(domain, users, values[None, :])[0], items)
+            return means
         mixture = np.empty((0, 0, 0), np.float32)
         if (weight < 1).any():
             by_level = self._user_factors_by(domain, users, np.eye(len(values), dtype=np.float32))

@@ -71,8 +71,9 @@ def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 
 
 def softmax(logits: Floats) -> Floats:
     """Probabilities of levels. (n, R)"""
-    out = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return out / out.sum(axis=1, keepdims=True)
+    out: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+    out /= out.sum(axis=1, keepdims=True)
+    return out
 
 
 def pool(personal: Floats, mixture: Floats, weight: Floats | float) -> Floats:

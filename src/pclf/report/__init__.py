@@ -22,13 +22,14 @@ from pclf.report import facts, plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as WholeFigure
 
     from pclf.models.mixture import _Mixture
 
 __all__ = ["render", "write"]
 
 INK = "#1b2c3d"   # stands for the page's text colour: in the SVG it becomes currentColor
-STYLE = {
+STYLE: dict[Any, Any] = {   # the keys have a type of their own in some versions of matplotlib
     "svg.fonttype": "none", "svg.hashsalt": "pclf", "font.family": ["DejaVu Sans"], "font.size": 12,
     "axes.labelsize": "small", "xtick.labelsize": "small", "ytick.labelsize": "small",
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
@@ -123,7 +124,12 @@ def _figure(ax: "Axes", kind: str, caption: str, detail: str = "") -> Figure:
     axes = "; ".join(label for label in (f"across: {ax.get_xlabel()}" * bool(ax.get_xlabel()),
                                          f"up: {ax.get_ylabel()}" * bool(ax.get_ylabel())) if label)
     alt = f"{kind}. {title}. {detail}{' ' * bool(detail)}{axes}".strip()
-    return Figure(title, _svg(ax, alt), caption, round(72 * ax.figure.get_figwidth()))
+    return Figure(title, _svg(ax, alt), caption, round(72 * _whole(ax).get_figwidth()))
+
+
+def _whole(ax: "Axes") -> "WholeFigure":
+    """The figure that an Axes is in; where that is a part of another, the other."""
+    return ax.figure.figure
 
 
 def _svg(ax: "Axes", alt: str) -> str:
@@ -135,7 +141,7 @@ def _svg(ax: "Axes", alt: str) -> str:
     from markupsafe import Markup
 
     buffer = StringIO()
-    ax.figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    _whole(ax).savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     mark = hashlib.sha256((alt + text).encode()).hexdigest()[:8]
     root = ElementTree.fromstring(text)
@@ -170,11 +176,11 @@ def _fit_figure(model: "_Mixture") -> Figure:
     betas = listed([f"{beta:g}" for beta in dict.fromkeys(s.beta for s in steps)])
     caption = (f"Annealed EM climbs at the inverse temperatures β = {betas}; heights compare within one β "
                f"only. These iterations took {max(steps[-1].seconds, 0.01):,.2f} seconds.")
-    held_out = [s for s in steps if s.held_out is not None]
+    held_out = {s.iteration: s.held_out for s in steps if s.held_out is not None}
     if held_out:
-        best = max(held_out, key=lambda s: s.held_out)
-        caption += (f" Ratings held out of it were predicted best after iteration {best.iteration} "
-                    f"(log-likelihood {best.held_out:.3f} a rating), and that state was kept.")
+        best = max(held_out, key=held_out.__getitem__)
+        caption += (f" Ratings held out of it were predicted best after iteration {best} "
+                    f"(log-likelihood {held_out[best]:.3f} a rating), and that state was kept.")
     if len(model.members_) > 1:
         caption += (f" Shown is the first of {len(model.members_)} fits from different starts, here and in "
                     f"all clusters below; predictions average them.")
@@ -200,7 +206,7 @@ def _view_page(model: "_Mixture", view: int) -> ViewPage:
 
 def _matrix_figure(model: "_Mixture", view: int, domain: str, alike: list[str]) -> Figure:
     ax = plots.rating_matrix(model, view, domain)
-    cells = ax.collections[0].get_array()
+    cells = np.asarray(ax.collections[0].get_array())
     on_scale = f", on the scale of {listed(alike)}" if alike else ""
     caption = f"{_what_matters(model, view, domain)[1]}{on_scale}."
     decimals = facts.decimals(model, domain)
@@ -293,10 +299,10 @@ def _what_transfers(model: "_Mixture") -> str:
     """What learning W1 found on held-out ratings, where it was learned."""
     if getattr(model, "common_weight", None) != "auto" or not model.transfer_:
         return ""
-    learned = {name: t for name, t in model.transfer_.items() if t.gain is not None}
-    helped = [f"{t.gain:.4f} in {name}" if t.gain >= 0.00005 else f"less than 0.0001 in {name}"
-              for name, t in learned.items() if t.weight]
-    others = [name for name, t in learned.items() if not t.weight]
+    learned = [(name, t.weight, t.gain) for name, t in model.transfer_.items() if t.gain is not None]
+    helped = [f"{gain:.4f} in {name}" if gain >= 0.00005 else f"less than 0.0001 in {name}"
+              for name, weight, gain in learned if weight]
+    others = [name for name, weight, _ in learned if not weight]
     found = []
     if helped:
         found.append(f"raise the log score of held-out {facts.word(model.data_)}s by {listed(helped)}")
@@ -329,7 +335,7 @@ def _checks(model: "_Mixture", test: Ratings | None) -> tuple[str, list[Figure]]
     figures = []
     for checked in checks:
         ax = plots._predicted(model, checked)
-        dots = [line.get_xydata()[0] for line in ax.lines if line.get_marker() == "o"]
+        dots = [np.asarray(line.get_xydata())[0] for line in ax.lines if line.get_marker() == "o"]
         decimals = facts.decimals(model, checked.domain)
         detail = "; ".join(f"true {x:g}, middle prediction {y:.{decimals}f}" for x, y in dots)
         figures.append(_figure(ax, "Range chart", _on_which(checked, facts.word(model.data_)), f"{detail}."))

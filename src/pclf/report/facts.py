@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 EMPTY = 0.001         # a cluster with less of the ratings than this is not worth a row
 SAMPLE = 100_000      # ratings of a domain that are predicted for a figure
+Order = NDArray[np.integer[Any]]
 WORD = re.compile(r"[^\W\d_]{3,}")
 # Words so common in titles that they tell nothing, however uneven chance spreads them.
 STOP_WORDS = frozenset(WORD.findall("""
@@ -78,18 +79,19 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
     if own.events and test is not None:       # what was done before is not an absence
         pairs, done = (np.int64(a) * own.n_items + b for a, b in ((users, items), (own.user, own.item)))
         known &= (given.value > 0) | ~np.isin(pairs, done)
-    known = np.flatnonzero(known)
-    chosen = known
-    if len(known) > SAMPLE:
-        chosen = np.sort(np.random.default_rng(0).choice(known, SAMPLE, replace=False))
+    usable = np.flatnonzero(known)
+    chosen = usable
+    if len(usable) > SAMPLE:
+        chosen = np.sort(np.random.default_rng(0).choice(usable, SAMPLE, replace=False))
     users, items, truth = users[chosen], items[chosen], given.ratings[chosen]
     levels = own.scale.to_levels(model.data_.n_levels)[own.scale.position(truth)]
-    prediction, proba = np.empty(0), np.empty((0, model.data_.n_levels))
+    prediction: Floats = np.empty(0)
+    proba: Floats = np.empty((0, model.data_.n_levels))
     if len(chosen):
         proba = model._distribution(domain, model._known_users(domain, users),
                                     model._known_items(domain, items))
         prediction = model._on_scale(domain, proba @ model.data_.level_values(domain))
-    return Checked(domain, test is not None, len(known), truth, prediction, levels, proba)
+    return Checked(domain, test is not None, len(usable), truth, prediction, levels, proba)
 
 
 def has_common_view(model: "_Mixture") -> bool:
@@ -104,7 +106,7 @@ def view_domains(model: "_Mixture", view: int) -> list[str]:
 
 def item_shares(model: "_Mixture", view: int) -> dict[str, Floats]:
     """Of each domain's ratings, the share that each item cluster of a view has.   (C,) a domain"""
-    out = {}
+    out: dict[str, Floats] = {}
     for name in view_domains(model, view):
         d = model.data_.domains[name]
         counts = np.bincount(d.item, minlength=d.n_items)
@@ -115,7 +117,8 @@ def item_shares(model: "_Mixture", view: int) -> dict[str, Floats]:
 def pooled(model: "_Mixture", shares: dict[str, Floats]) -> Floats:
     """Shares of several domains as one, each domain counting by its ratings."""
     sizes = np.array([len(model.data_.domains[name]) for name in shares], float)
-    return np.einsum("d,dk->k", sizes / sizes.sum(), np.stack(list(shares.values())))
+    together: Floats = np.einsum("d,dk->k", sizes / sizes.sum(), np.stack(list(shares.values())))
+    return together
 
 
 def user_cluster_means(model: "_Mixture", domain: str) -> Floats:
@@ -129,7 +132,8 @@ def user_cluster_means(model: "_Mixture", domain: str) -> Floats:
 
 def above_own_mean(matrix: Floats, item_shares: Floats) -> Floats:
     """How much each user cluster, a row, rates above its own mean over the item clusters.   (K, C)"""
-    return matrix - (matrix @ item_shares / max(item_shares.sum(), 1e-12))[:, None]
+    above: Floats = matrix - (matrix @ item_shares / max(item_shares.sum(), 1e-12))[:, None]
+    return above
 
 
 def effects(matrix: Floats, users: Floats, items: Floats) -> tuple[float, float, float]:
@@ -145,12 +149,12 @@ def effects(matrix: Floats, users: Floats, items: Floats) -> tuple[float, float,
     return tuple((parts / parts.sum()).tolist()) if parts.sum() > 1e-12 else (0.0, 0.0, 0.0)
 
 
-def seriation(matrix: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def seriation(matrix: Floats) -> tuple[Order, Order]:
     """Orders of rows and columns that put like beside like, low first."""
     return _in_line(matrix), _in_line(matrix.T)
 
 
-def _in_line(rows: Floats) -> NDArray[np.intp]:
+def _in_line(rows: Floats) -> Order:
     n = len(rows)
     if n < 3:
         return np.argsort(rows.mean(axis=1), kind="stable")
@@ -197,7 +201,8 @@ def distinctive_words(titles: Sequence[str], membership: Floats, n: int = 4) -> 
 
 
 def _log_odds(counts: Floats) -> Floats:
-    return np.log(counts) - np.log(np.maximum(counts.sum(axis=0) - counts, 1e-12))
+    odds: Floats = np.log(counts) - np.log(np.maximum(counts.sum(axis=0) - counts, 1e-12))
+    return odds
 
 
 def view_words(model: "_Mixture", view: int, n: int = 4) -> list[list[str]]:
