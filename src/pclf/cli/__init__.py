@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import warnings
-from typing import Any
+from typing import Any, TextIO
 
 
 def main() -> None:
@@ -70,7 +70,8 @@ def _as_typed(text: str) -> str:
                   lambda name: f"--{name[1].replace('_', '-')} ", text)
 
 
-def _warn(message: Warning | str, *_: Any) -> None:
+def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+          line: str | None = None) -> None:
     """A warning as people read it: without the line of code that gave it."""
     _say(f"warning: {_as_typed(str(message))}")
 
