@@ -90,7 +90,8 @@ class Cores(Threads):
             chosen_starts = np.concatenate([[0], np.cumsum(kept)])[starts]
             return Lists(starts, others, levels, chosen_starts, others[kept], self)
 
-        return of(user, item, n_users), of(item, user, n_items)
+        by_user, by_item = self._map(lambda side: of(*side), [(user, item, n_users), (item, user, n_items)])
+        return by_user, by_item
 
     def step(self, lists: Lists, rows: Floats, square: Floats, trust: Floats, other_rows: Floats, other_square: Floats,
              prior: Floats, mean: Floats, freedom: float, base: Floats, tilt: Floats) -> list[Floats]:
