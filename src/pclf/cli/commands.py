@@ -294,12 +294,15 @@ def bench(quick: Annotated[bool, typer.Option("--quick", help="The main figures,
         benchmarks.write(rows, out)
     if as_json:
         return _json(rows)
+    lines = []
+    for row in rows:
+        what = row["name"] if row["data"] == "synthetic" else f"{row['name']}, {row['data']}"
+        numbers = (1e3 * row["seconds"], 1e3 * row["spread"], row["updates_per_s"] / 1e6, row["peak_bytes_per_rating"],
+                   row["ratio"])
+        lines.append([what, f"{row['ratings']:,}", str(row["clusters"]), str(row["threads"]), *map(_short, numbers),
+                      row["against"]])
     tables.show("Speed (--json has more columns)",
-                ["what", "ratings", "C", "threads", "ms", "± ms", "M/s", "bytes a rating", "ratio", "of"],
-                [[row["name"] if row["data"] == "synthetic" else f"{row['name']}, {row['data']}", f"{row['ratings']:,}",
-                  str(row["clusters"]), str(row["threads"]), *(_short(x) for x in (
-                      1e3 * row["seconds"], 1e3 * row["spread"], row["updates_per_s"] / 1e6, row["peak_bytes_per_rating"],
-                      row["ratio"])), row["against"]] for row in rows])
+                ["what", "ratings", "C", "threads", "ms", "± ms", "M/s", "bytes a rating", "ratio", "of"], lines)
 
 
 @app.command(epilog="Example: pclf doctor")
