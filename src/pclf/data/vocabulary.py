@@ -102,11 +102,14 @@ class Vocabulary:
             pass
         except TypeError:
             raise DataError(f"{what} must be hashable; got {id!r}") from None
-        for other in (str(id), _number(id)):   # 7 for "7": another type than in the data
-            if other is not None and other in self:
-                raise UnknownNameError(f"unknown {what} {id!r} ({type(id).__name__}): did you mean {other!r} "
-                                       f"({type(other).__name__})?")
+        if (other := self.written_alike(id)) is not None:
+            raise UnknownNameError(f"unknown {what} {id!r} ({type(id).__name__}): did you mean {other!r} "
+                                   f"({type(other).__name__})?")
         raise UnknownNameError(did_you_mean(id, self.ids, what))
+
+    def written_alike(self, id: Hashable) -> Hashable | None:
+        """The id here that reads the same and has another type: 7 for "7"."""
+        return next((other for other in (str(id), _number(id)) if other is not None and other in self), None)
 
     def encode(self, ids: Any) -> Codes:
         """The code of each id, -1 for one that is not here.   (n,)"""

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 from pclf.data.columns import id_column
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines.cpu import by_row, cores
-from pclf.errors import DataError, NotFittedError, UnknownNameError
+from pclf.errors import DataError, NotFittedError, UnknownNameError, did_you_mean
 
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
@@ -282,7 +282,11 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         if homes:
             raise UnknownNameError(f"user {user!r} is not in {domain!r} and is known in several other domains "
                                    f"({', '.join(homes)}): say which with user_domain=...")
-        return domain, self.data_.domains[domain].users.code(user, f"user in {domain!r}")
+        known = {domain: self.data_.domains[domain], **self.data_.domains}
+        for name, d in known.items():
+            if len(known) == 1 or d.users.written_alike(user) is not None:
+                d.users.code(user, f"user in {name!r}")                        # says what was meant
+        raise UnknownNameError(did_you_mean(user, (id for d in known.values() for id in d.users.ids), "user"))
 
     def _user_factors(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
         """(users, D): rows of the domain's own factors, which strangers do not have."""
