@@ -178,12 +178,13 @@ class CpuEngine(Threads):
         from pclf.engines.simd import FLOOR
 
         index, sheets, views = data.indices[z], data.sheets[z], data.problem.layout.views
+        group = packed(data.problem.layout.n_user_clusters)
         spans = _spans(len(sheets[0].rows), PARTS if sum(sheet.t.size for sheet in sheets) >= LARGE else 1)
 
         def expect_part(p: int) -> list[float]:
             return [expect(index.groups, index.member, index.tiles, index.item, *index.parts[p], index.user_rows,
                            a, sheet.b, *tables[sheet.view], counts.users, sheet.t[p], sheet.tables[p],
-                           sheet.weight, sheet.lanes) for sheet in sheets]
+                           sheet.weight, sheet.lanes, group) for sheet in sheets]
 
         def pad_some(span: Span) -> None:
             for sheet in sheets:
@@ -336,14 +337,30 @@ def _n_parts(n_ratings: int, n_items: int) -> int:
     return 1 << min(PARTS, max(2, n_ratings // (DENSE * n_items))).bit_length() - 1
 
 
+def packed(n_user_clusters: int) -> tuple[int, ...]:
+    """User clusters go in pieces of 16 lanes. Where the last of them has few, a vector holds several columns of the
+    table: as many as this tuple is long."""
+    left = (n_user_clusters - 1) % 16 + 1
+    return (0,) * (4 if left <= 4 else 2 if left <= 8 else 1)
+
+
 def _lay_out(g: Floats) -> tuple[Floats, Floats]:
-    """A table as `expect` reads it: (R * K, W), zeros behind the C columns, and (R * ceil(K / 16) * C, 16)."""
+    """A table as `expect` reads it: (R * K, W), zeros behind the C columns, and (R * ceil(K / 16) * C, 16).
+
+    The second has a column of 16 clusters in a row; of the last piece, a group of columns, cluster by cluster.
+    """
     n_levels, n_clusters, n_columns = g.shape
     padded = _aligned((n_levels * n_clusters, width(n_columns)), g.dtype)
     padded[:, :n_columns], padded[:, n_columns:] = g.reshape(-1, n_columns), 0
-    pieces = np.zeros((n_levels, -(-n_clusters // 16), 16, n_columns), g.dtype)
-    pieces.reshape(n_levels, -1, n_columns)[:, :n_clusters] = g
-    return padded, np.ascontiguousarray(pieces.swapaxes(2, 3)).reshape(-1, 16)
+    n_pieces, group = -(-n_clusters // 16), len(packed(n_clusters))
+    pieces = np.zeros((n_levels, n_pieces, n_columns, 16), g.dtype)
+    whole, n_groups = 16 * (n_pieces - 1), -(-n_columns // group)
+    pieces[:, :-1] = g[:, :whole].reshape(n_levels, n_pieces - 1, 16, n_columns).swapaxes(2, 3)
+    rest = np.zeros((n_levels, 16 // group, n_groups * group), g.dtype)
+    rest[:, :n_clusters - whole, :n_columns] = g[:, whole:]
+    rest = rest.reshape(n_levels, 16 // group, n_groups, group).swapaxes(1, 2)       # (R, groups, clusters, group)
+    pieces[:, -1, :n_groups] = rest.reshape(n_levels, n_groups, 16)
+    return padded, pieces.reshape(-1, 16)
 
 
 def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Floats:

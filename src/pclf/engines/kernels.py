@@ -25,11 +25,13 @@ from pclf.engines.simd import (
     plus,
     prefetch,
     renew,
+    repeat,
     scatter,
     scatter_add,
     spread,
     store,
     total_product,
+    weave,
     weigh,
     zeros,
 )
@@ -104,7 +106,7 @@ def expect(
     first: int, last: int,                                        # these blocks of its users
     user_rows: Array, a: Array, b: Array, g: Array, gt: Array,    # parameters, see cpu.CpuEngine.estep
     users: Array, t: Array, table: Array,                         # results
-    weight: float, lanes: Any,
+    weight: float, lanes: Any, group: Any,                        # tuples as long as vectors, and see cpu.packed
 ) -> float:
     """The E-step for some blocks of users: one sweep over their ratings. Returns the sum of log d.
 
@@ -114,7 +116,7 @@ def expect(
     A block's rows come level by level. Its user number BLOCK is nobody, and fills up tiles of rows; the last item is
     nothing, and fills up tiles of ratings.
     """
-    n_clusters, n_pieces = a.shape[1], (a.shape[1] + 15) // 16
+    n_clusters, n_pieces, last_piece = a.shape[1], (a.shape[1] + 15) // 16, (a.shape[1] - 1) // 16
     together = 8 if a.itemsize == 4 else 1                        # tiles whose d multiply to a number of float64
     n_levels = len(g) // n_clusters
     n_columns = len(gt) // (n_levels * n_pieces)
@@ -161,17 +163,28 @@ def expect(
                 for k in range(n_clusters):
                     row = level * n_clusters + k
                     store(recent, row, blend(tile, pick(a, at, i, k), load(recent, row, lanes)))
-                for piece in range(n_pieces):
+                for piece in range(last_piece):
                     out = gather(h, to, i, piece, SIXTEEN)
                     for c in range(n_columns):
                         row = (level * n_pieces + piece) * n_columns + c
                         out = spread(load(gt, row, SIXTEEN), column(s, who, i, c), out)
                     scatter(h, to, i, piece, out)
+                out = gather(h, to, i, last_piece, SIXTEEN)
+                row = (level * n_pieces + last_piece) * n_columns
+                for c in range(0, n_columns, len(group)):
+                    out = weave(load(gt, row + c // len(group), SIXTEEN), repeat(s, who, i, c, group), out)
+                scatter(h, to, i, last_piece, out)
         sums = h.reshape(BLOCK + 1, n_pieces * 16)
         for i in range(len(here)):
             u = here[i]
-            for k in range(n_clusters):
+            for k in range(16 * last_piece):
                 users[u, k] += weight * a[u, k] * sums[i, k]
+            for k in range(16 * last_piece, n_clusters):
+                lane = 16 * last_piece + (k - 16 * last_piece) * len(group)
+                mine = sums[i, lane]
+                for j in range(1, len(group)):
+                    mine += sums[i, lane + j]
+                users[u, k] += weight * a[u, k] * mine
         h[:] = 0
         if block % FLUSH == 0 or block == last - 1:
             table += recent

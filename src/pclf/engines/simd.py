@@ -196,6 +196,22 @@ def pick(e: Writer, array: Memory, index: Memory, j: Any, k: Any) -> Any:
     return [e.b.load(e.b.gep(array.data, [start])) for start in e.four(index, j, k)]
 
 
+@emitted(lambda array, *rest: types.UniTuple(Vector(array.dtype, 16), 4))
+def repeat(e: Writer, array: Memory, index: Memory, j: Any, k: Any, group: int) -> Any:
+    """The numbers k, k + 1, ... of the rows index[j + i], a group of them again and again in 16 lanes. A tile."""
+    pointer = ir.VectorType(ELEMENTS[array.dtype], group).as_pointer()
+    starts = [e.b.gep(array.data, [e.b.add(e.b.mul(row, array.columns), k)]) for row in e.four(index, j)]
+    few = [e.b.load(e.b.bitcast(start, pointer), align=4) for start in starts]
+    return [e.pick(x, [lane % group for lane in range(16)]) for x in few]
+
+
+@emitted(lambda x, tile, total: total)
+def weave(e: Writer, x: Any, tile: list[Any], total: list[Any]) -> Any:
+    """total[i] + x * tile[i], lane by lane, a tile."""
+    return [e.b.fadd(e.b.fmul(x, y, flags=("contract",)), z, flags=("contract",))
+            for y, z in zip(tile, total, strict=True)]
+
+
 @emitted(lambda x, w, tile: tile)
 def spread(e: Writer, x: Any, w: Any, tile: list[Any]) -> Any:
     """tile[i] + w[i] * x, a tile."""
