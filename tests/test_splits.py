@@ -246,7 +246,7 @@ def test_an_unknown_domain_is_guessed(data):
 def test_parts_that_were_read_apart_get_the_users_and_items_of_both():
     train = Ratings.from_arrays({"a": ([1, 2, 3], ["x", "y", "z"], [1, 2, 5])}, scale=(1, 5))
     test = Ratings.from_arrays({"a": (["3", "9"], ["w", "x"], [3, 4])}, scale=(1, 5), titles={"a": {"w": "Double-u"}})
-    split = Split(train, test, {})
+    split = Split(train, test)
     mine, theirs = split.train["a"], split.test["a"]
     assert mine.users is theirs.users
     assert theirs.users.decode(theirs.user) == ["3", "9"]
@@ -259,6 +259,6 @@ def test_parts_that_do_not_belong_together_are_refused():
     columns = [1, 2], ["x", "y"], [1, 2]
     a, b = (Ratings.from_arrays({name: columns}, scale=(1, 5)) for name in "ab")
     with pytest.raises(DataError, match="must have the same domains; got a and b"):
-        Split(a, b, {})
+        Split(a, b)
     with pytest.raises(DataError, match=r"must have the same scale; got 1 to 5 by 1 and 1 to 10 by 1\. Pass scale="):
-        Split(a, Ratings.from_arrays({"a": columns}, scale=(1, 10)), {})
+        Split(a, Ratings.from_arrays({"a": columns}, scale=(1, 10)))

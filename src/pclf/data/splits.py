@@ -33,7 +33,7 @@ class Split:
 
     train: Ratings
     test: Ratings
-    recipe: dict[str, Any]
+    recipe: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, Part] = field(default_factory=dict, repr=False)   # needed to save it
 
     def __post_init__(self) -> None:
