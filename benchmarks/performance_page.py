@@ -110,8 +110,7 @@ def draw_peers(fits: list[Row]) -> None:
     axes.set_yticks(range(len(fits)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.3 * max(row["seconds"] for row in fits))
-    axes.set_xlabel(f"seconds of a fit, {fits[0]['ratings']:,} ratings, {ours['threads']} threads "
-                    "(in brackets: iterations; bars: half of the repeats)")
+    axes.set_xlabel(f"seconds of a fit of {fits[0]['ratings']:,} ratings on {ours['threads']} threads (in brackets: iterations)")
     _save(figure, "peers.svg", "Seconds of a fit of MovieLens 1M for PCLF and its peers")
 
 
