@@ -25,6 +25,12 @@ def run(*words, cwd=None, **env):
                           capture_output=True, text=True, env={**os.environ, "COLUMNS": "120", **env}, check=False)
 
 
+def write_books(folder, isbn=str, user=str):
+    """b.csv: nine people who rated four books each."""
+    rows = [f"{user(u)},{isbn(i)},{(u + i) % 5 + 1}" for u in range(9) for i in range(4)]
+    (folder / "b.csv").write_text("\n".join(["user,isbn,rating", *rows]))
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """movies.csv, books.csv and books.parquet with titles, as somebody might have them."""
@@ -338,8 +344,7 @@ def test_brackets_in_titles_are_shown(tmp_path):
 
 
 def test_ids_with_leading_zeros_are_the_same_in_titles_and_pairs(tmp_path):
-    rows = [f"{u:03},{i:05},{(u + i) % 5 + 1}" for u in range(9) for i in range(4)]
-    (tmp_path / "b.csv").write_text("\n".join(["user,isbn,rating", *rows]))
+    write_books(tmp_path, "{:05}".format, "{:03}".format)
     (tmp_path / "t.csv").write_text("author,isbn,title\nOrwell,00000,1984\nHerbert,00001,\nEco,00002,Il nome\n")
     (tmp_path / "p.csv").write_text("user,isbn\n000,00000\n001,00003\n")
     done = run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
@@ -443,8 +448,7 @@ def test_where_a_table_cannot_be_written_is_said_before_the_model_is_read(tmp_pa
 
 
 def test_a_file_of_digits_finds_ids_that_are_text(tmp_path):
-    rows = [f"{u},{i}{'X' if i == 3 else ''},{(u + i) % 5 + 1}" for u in range(9) for i in range(4)]
-    (tmp_path / "b.csv").write_text("\n".join(["user,isbn,rating", *rows]))
+    write_books(tmp_path, lambda i: f"{i}X" if i == 3 else i)
     (tmp_path / "p.csv").write_text("user,isbn\n5,1\n6,2\n")
     (tmp_path / "t.csv").write_text("isbn,title\n0,Zero\n1,One\n")
     done = run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
@@ -454,8 +458,7 @@ def test_a_file_of_digits_finds_ids_that_are_text(tmp_path):
 
 
 def test_a_title_of_two_items_is_not_guessed(tmp_path):
-    rows = [f"{u},{i},{(u + i) % 5 + 1}" for u in range(9) for i in range(4)]
-    (tmp_path / "b.csv").write_text("\n".join(["user,item,rating", *rows]))
+    write_books(tmp_path)
     (tmp_path / "t.csv").write_text("item,title\n0,The Pact\n1,The Pact\n")
     run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
     done = run("predict", "m", "-d", "b", "--user", 1, "--item", "The Pact", cwd=tmp_path)

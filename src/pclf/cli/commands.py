@@ -129,12 +129,9 @@ def predict(model: ModelPath, domain: DomainName,
     """Predict ratings for pairs of users and items."""
     import pyarrow as pa
 
-    from pclf import models
     from pclf.data.columns import id_column
 
-    tables.check(out)
-    fitted = models.load(model)
-    target = fitted._domain(domain)
+    fitted, target = _opened(model, domain, out)
     named = user is not None, bool(item)
     if any(named) != all(named) or all(named) == (pairs is not None):
         raise typer.BadParameter("give --user and --item, or --pairs FILE.")
@@ -166,11 +163,7 @@ def recommend(model: ModelPath, domain: DomainName,
               out: OutFile = None,
               as_json: AsJson = False) -> None:
     """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
-    from pclf import models
-
-    tables.check(out)
-    fitted = models.load(model)
-    target = fitted._domain(domain)
+    fitted, target = _opened(model, domain, out)
     if sum((user is not None, bool(guest), everyone)) != 1:
         raise typer.BadParameter("give one of --user, --guest and --all.")
     if everyone and explain:
@@ -340,6 +333,15 @@ def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, *
             raise KeyboardInterrupt
         return model
     return model.fit(data, random_state=seed)
+
+
+def _opened(model: Path, domain: str, out: Path | None) -> tuple[Any, Any]:
+    """A model and a domain of it, once it is known that what it says can be written."""
+    from pclf import models
+
+    tables.check(out)
+    fitted = models.load(model)
+    return fitted, fitted._domain(domain)
 
 
 def _find_user(fitted: Any, domain: str, text: str, user_domain: str | None = None) -> Any:

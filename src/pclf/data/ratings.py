@@ -300,8 +300,9 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], w
         if shared and {getattr(d, which).kind for d in domains.values()} == {"int", "str"}:      # 7 is "7" elsewhere
             domains = {name: replace(d, **{which: getattr(d, which).as_text()}) for name, d in domains.items()}
     made = Ratings(domains, levels or 0, shared_users, shared_items)
-    for which, shared, rows in (("users", shared_users, made.user_rows), ("items", shared_items, made.item_rows)):
-        if shared and len(domains) > 1 and len(np.unique(np.concatenate(rows))) == sum(map(len, rows)):
+    for which, shared in (("users", shared_users), ("items", shared_items)):
+        apart = sum(len(getattr(d, which)) for d in domains.values())
+        if shared and len(domains) > 1 and getattr(made, f"n_{which}") == apart:
             warnings.warn(f"{which} are shared, but no id is in two domains: none is known elsewhere.", UserWarning,
                           stacklevel=3)
     return made

@@ -178,7 +178,7 @@ class CpuEngine(Threads):
         from pclf.engines.simd import FLOOR
 
         index, sheets, views = data.indices[z], data.sheets[z], data.problem.layout.views
-        group = packed(data.problem.layout.n_user_clusters)
+        group = column_group(data.problem.layout.n_user_clusters)
         spans = _spans(len(sheets[0].rows), PARTS if sum(sheet.t.size for sheet in sheets) >= LARGE else 1)
 
         def expect_part(p: int) -> list[float]:
@@ -337,7 +337,7 @@ def _n_parts(n_ratings: int, n_items: int) -> int:
     return 1 << min(PARTS, max(2, n_ratings // (DENSE * n_items))).bit_length() - 1
 
 
-def packed(n_user_clusters: int) -> tuple[int, ...]:
+def column_group(n_user_clusters: int) -> tuple[int, ...]:
     """User clusters go in pieces of 16 lanes. Where the last of them has few, a vector holds several columns of the
     table: as many as this tuple is long."""
     left = (n_user_clusters - 1) % 16 + 1
@@ -352,7 +352,7 @@ def _lay_out(g: Floats) -> tuple[Floats, Floats]:
     n_levels, n_clusters, n_columns = g.shape
     padded = _aligned((n_levels * n_clusters, width(n_columns)), g.dtype)
     padded[:, :n_columns], padded[:, n_columns:] = g.reshape(-1, n_columns), 0
-    n_pieces, group = -(-n_clusters // 16), len(packed(n_clusters))
+    n_pieces, group = -(-n_clusters // 16), len(column_group(n_clusters))
     pieces = np.zeros((n_levels, n_pieces, n_columns, 16), g.dtype)
     whole, n_groups = 16 * (n_pieces - 1), -(-n_columns // group)
     pieces[:, :-1] = g[:, :whole].reshape(n_levels, n_pieces - 1, 16, n_columns).swapaxes(2, 3)

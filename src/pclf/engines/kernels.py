@@ -106,7 +106,7 @@ def expect(
     first: int, last: int,                                        # these blocks of its users
     user_rows: Array, a: Array, b: Array, g: Array, gt: Array,    # parameters, see cpu.CpuEngine.estep
     users: Array, t: Array, table: Array,                         # results
-    weight: float, lanes: Any, group: Any,                        # tuples as long as vectors, and see cpu.packed
+    weight: float, lanes: Any, group: Any,                        # tuples as long as vectors, and see column_group
 ) -> float:
     """The E-step for some blocks of users: one sweep over their ratings. Returns the sum of log d.
 
@@ -116,7 +116,8 @@ def expect(
     A block's rows come level by level. Its user number BLOCK is nobody, and fills up tiles of rows; the last item is
     nothing, and fills up tiles of ratings.
     """
-    n_clusters, n_pieces, last_piece = a.shape[1], (a.shape[1] + 15) // 16, (a.shape[1] - 1) // 16
+    n_clusters, n_pieces = a.shape[1], (a.shape[1] + 15) // 16
+    last_piece = n_pieces - 1
     together = 8 if a.itemsize == 4 else 1                        # tiles whose d multiply to a number of float64
     n_levels = len(g) // n_clusters
     n_columns = len(gt) // (n_levels * n_pieces)

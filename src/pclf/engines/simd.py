@@ -79,7 +79,15 @@ class Writer:
     def fma(self, x: Any, w: Any, lane: int, y: Any) -> Any:
         """w[lane] * x + y"""
         weight = self.spread(w[lane], x) if isinstance(w, list) else self.pick(w, [lane] * x.type.count)
-        return self.b.fadd(self.b.fmul(x, weight, flags=("contract",)), y, flags=("contract",))
+        return self.product_sum(x, weight, y)
+
+    def product_sum(self, x: Any, y: Any, z: Any) -> Any:
+        """x * y + z"""
+        return self.b.fadd(self.b.fmul(x, y, flags=("contract",)), z, flags=("contract",))
+
+    def number(self, memory: Memory, row: Any, k: Any) -> Any:
+        """The address of number k of a row."""
+        return self.b.gep(memory.data, [self.b.add(self.b.mul(row, memory.columns), k)])
 
     def spread(self, number: Any, x: Any) -> Any:
         """A number in all lanes that x has."""
@@ -187,7 +195,7 @@ def prefetch(e: Writer, array: Memory, index: Memory, j: Any, offset: Any, lanes
 @emitted(lambda array, *rest: types.UniTuple(array.dtype, 4))
 def column(e: Writer, array: Memory, index: Memory, j: Any, k: Any) -> Any:
     """array[index[j + i], k] for i = 0, ..., 3, as weights."""
-    return [e.b.load(e.b.gep(array.data, [e.b.add(e.b.mul(row, array.columns), k)])) for row in e.four(index, j)]
+    return [e.b.load(e.number(array, row, k)) for row in e.four(index, j)]
 
 
 @emitted(lambda array, *rest: types.UniTuple(array.dtype, 4))
@@ -200,16 +208,14 @@ def pick(e: Writer, array: Memory, index: Memory, j: Any, k: Any) -> Any:
 def repeat(e: Writer, array: Memory, index: Memory, j: Any, k: Any, group: int) -> Any:
     """The numbers k, k + 1, ... of the rows index[j + i], a group of them again and again in 16 lanes. A tile."""
     pointer = ir.VectorType(ELEMENTS[array.dtype], group).as_pointer()
-    starts = [e.b.gep(array.data, [e.b.add(e.b.mul(row, array.columns), k)]) for row in e.four(index, j)]
-    few = [e.b.load(e.b.bitcast(start, pointer), align=4) for start in starts]
+    few = [e.b.load(e.b.bitcast(e.number(array, row, k), pointer), align=4) for row in e.four(index, j)]
     return [e.pick(x, [lane % group for lane in range(16)]) for x in few]
 
 
 @emitted(lambda x, tile, total: total)
 def weave(e: Writer, x: Any, tile: list[Any], total: list[Any]) -> Any:
     """total[i] + x * tile[i], lane by lane, a tile."""
-    return [e.b.fadd(e.b.fmul(x, y, flags=("contract",)), z, flags=("contract",))
-            for y, z in zip(tile, total, strict=True)]
+    return [e.product_sum(x, y, z) for y, z in zip(tile, total, strict=True)]
 
 
 @emitted(lambda x, w, tile: tile)

@@ -103,7 +103,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
             if domain.events:
                 raise DataError(f"{type(self).__name__} learns from ratings, and {name!r} holds events: all are 1. "
                                 f"PCLF, RMGM and FMM learn from events.")
-        self._fit(ratings, as_generator(random_state))
+        self._fit(ratings, random_numbers(random_state))
         self._keep(ratings)
         return self
 
@@ -387,7 +387,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         return _products(self._user_factors(domain, users, user_domain), self._factors(domain)[1])
 
 
-def as_generator(random_state: Any) -> np.random.Generator:
+def random_numbers(random_state: Any) -> np.random.Generator:
     """From a seed or a generator, that of scikit-learn's kind included."""
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**31)

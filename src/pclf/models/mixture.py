@@ -17,7 +17,7 @@ from pclf.em.state import Engine, Layout, Params, Problem
 from pclf.engines import Machine
 from pclf.errors import EngineError, UnknownNameError, did_you_mean
 from pclf.models import personal, weights
-from pclf.models.base import as_generator, as_ratings
+from pclf.models.base import as_ratings, random_numbers
 from pclf.models.factors import check_whole
 from pclf.models.member import Member
 from pclf.models.personal import Personal
@@ -61,7 +61,7 @@ class _Mixture(_Predictor):
         Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning,
         `interrupted_` is True, and there is no personal view, which comes last.
         """
-        known, streams = as_ratings(data), as_generator(random_state)
+        known, streams = as_ratings(data), random_numbers(random_state)
         self._check_settings(known)
         split_rng, trial_rng, personal_rng = streams.spawn(3)
         ratings = with_absences(known, split_rng)
