@@ -37,7 +37,7 @@ from pclf import FMM, PCLF, Bias, compare, hold_out
 from pclf.bench import interleaved
 from pclf.data.ratings import Ratings
 from pclf.data.splits import random_places
-from pclf.engines.ordinal import Cores
+from pclf.engines.cpu_rows import Cores
 from pclf.evaluate import metrics, paper, protocol
 from pclf.evaluate.significance import holm
 from pclf.models import personal

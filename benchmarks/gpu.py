@@ -20,12 +20,13 @@ import numpy as np
 import torch
 
 import pclf
-from pclf.em.mstep import Priors, log_prior, mstep, prior_means
-from pclf.em.state import Layout, Params, Problem, View
+from pclf.clusters.mstep import Priors, log_prior, mstep, prior_means
+from pclf.clusters.state import Params
+from pclf.problem import Layout, Problem, View
 from pclf.engines import gpu
 from pclf.engines.cpu import cores
-from pclf.engines.gpu_ordinal import Card
-from pclf.engines.ordinal import Cores
+from pclf.engines.gpu_rows import Card
+from pclf.engines.cpu_rows import Cores
 from pclf.engines.reference import ReferenceEngine
 from pclf.models import personal
 from pclf.models.weights import softmax

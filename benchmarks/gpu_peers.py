@@ -29,8 +29,8 @@ def ratings(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
 def ours(data: tuple, iterations: int) -> dict[str, Any]:
     import torch
 
-    from pclf.em.loop import Schedule, random_memberships, run
-    from pclf.em.state import Layout, Problem, View
+    from pclf.clusters.loop import Schedule, random_memberships, run
+    from pclf.problem import Layout, Problem, View
     from pclf.engines.gpu import GpuEngine
 
     user, item, rating, n_users, n_items = data

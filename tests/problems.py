@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from pclf.em.state import Params, Problem
+from pclf.clusters.state import Params
+from pclf.problem import Problem
 
 
 def made(layout, n_ratings, n_users, n_items, shared=False):

@@ -8,7 +8,8 @@ import pytest
 from pclf import bench
 from pclf.bench import memory
 from pclf.bench.posterior_loop import PosteriorLoop
-from pclf.em.state import Layout, Params, View
+from pclf.clusters.state import Params
+from pclf.problem import Layout, View
 from pclf.engines.cpu import CpuEngine, cores
 from pclf.engines.kernels import AHEAD, product
 from pclf.engines.reference import ReferenceEngine

@@ -13,7 +13,8 @@ from problems import made, start_of
 
 import pclf
 from pclf import bench
-from pclf.em.state import Layout, Params, View
+from pclf.clusters.state import Params
+from pclf.problem import Layout, View
 from pclf.engines import cpu, kernels
 from pclf.engines.cpu import CpuEngine
 from pclf.engines.kernels import fold_in, top_n

@@ -7,9 +7,10 @@ import pytest
 
 from pclf import engines
 from pclf.data.ratings import Ratings
-from pclf.em.loop import STARTS, Schedule, Step, random_memberships, random_posteriors, run
-from pclf.em.mstep import Priors, memberships, mstep, prior_means, shares
-from pclf.em.state import Layout, Params, Problem, Stats, View
+from pclf.clusters.loop import STARTS, Schedule, Step, random_memberships, random_posteriors, run
+from pclf.clusters.mstep import Priors, memberships, mstep, prior_means, shares
+from pclf.clusters.state import Params, Stats
+from pclf.problem import Layout, Problem, View
 from pclf.engines.reference import ReferenceEngine
 
 ENGINES = [("reference", "float64"), ("cpu", "float64"), ("cpu", "float32")]

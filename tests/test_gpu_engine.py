@@ -10,14 +10,15 @@ import pytest
 from problems import made, start_of
 
 import pclf
-from pclf.em.loop import Schedule, random_memberships, run
-from pclf.em.mstep import Priors, memberships
-from pclf.em.state import Layout, Params, View
-from pclf.engines.ordinal import Cores, squares
+from pclf.clusters.loop import Schedule, random_memberships, run
+from pclf.clusters.mstep import Priors, memberships
+from pclf.clusters.state import Params
+from pclf.problem import Layout, View
+from pclf.engines.cpu_rows import Cores, squares
 from pclf.engines.reference import ReferenceEngine
 from pclf.errors import EngineError
 from pclf.models import personal
-from pclf.models.choice import learn_choices
+from pclf.factors.choices import learn_choices
 from pclf.models.personal import FREEDOM, GAUSSIAN, tilts
 
 torch = pytest.importorskip("torch", reason="the GPU engine needs PyTorch")

@@ -10,9 +10,9 @@ from sklearn.base import clone
 
 import pclf
 from pclf import models
-from pclf.em.loop import Schedule, random_posteriors, run
-from pclf.em.mstep import Priors
-from pclf.em.state import Problem
+from pclf.clusters.loop import Schedule, random_posteriors, run
+from pclf.clusters.mstep import Priors
+from pclf.problem import Problem
 from pclf.engines import cpu, ordinal
 from pclf.errors import EngineError, NotFittedError, UnknownNameError
 from pclf.models import personal, weights

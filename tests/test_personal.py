@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import pclf
-from pclf.engines.ordinal import Cores, as_met, empty_sums, newton, precisions, squares, vectors
+from pclf.engines.cpu_rows import Cores, as_met, empty_sums, newton, precisions, squares, vectors
 from pclf.models import personal, weights
-from pclf.models.choice import learn_choices
+from pclf.factors.choices import learn_choices
 from pclf.models.personal import FREEDOM, KIN, _covariance, tilts
 from pclf.models.weights import softmax
 

@@ -42,9 +42,10 @@ import numpy as np
 from pclf.bench import memory
 from pclf.bench.posterior_loop import PosteriorLoop
 from pclf.data.ratings import Ratings
-from pclf.em.loop import Schedule, random_memberships, run
-from pclf.em.mstep import Priors, mstep, prior_means
-from pclf.em.state import Engine, Layout, Params, Problem, Stats, View
+from pclf.clusters.loop import Schedule, random_memberships, run
+from pclf.clusters.mstep import Priors, mstep, prior_means
+from pclf.clusters.state import Engine, Params, Stats
+from pclf.problem import Layout, Problem, View
 from pclf.engines.cpu import CpuEngine, cores
 from pclf.progress import progress as progress_bar
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from pclf.em.state import Params, Problem, Stats
+from pclf.clusters.state import Params, Stats
+from pclf.problem import Problem
 from pclf.engines.cpu import cores
 from pclf.engines.kernels import Array, compiled
 

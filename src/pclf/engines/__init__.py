@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.em.state import Engine
+from pclf.clusters.state import Engine
 from pclf.errors import UnknownNameError, did_you_mean
 
 NAMES = ("auto", "cpu", "gpu", "reference")
@@ -73,11 +73,11 @@ def for_personal(engine: Engine, n_levels: int) -> Machine:
     The GPU holds numbers for all pairs of levels in registers, so it leaves many levels to the CPU.
     """
     if engine.name == "gpu" and n_levels <= MOST_LEVELS:
-        from pclf.engines.gpu_ordinal import Card
+        from pclf.engines.gpu_rows import Card
 
         return Card(engine)   # type: ignore[arg-type]
     from pclf.engines.cpu import cores
-    from pclf.engines.ordinal import Cores
+    from pclf.engines.cpu_rows import Cores
 
     return Cores(getattr(engine, "n_threads", cores()))
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.em.state import IntArray, Params, Problem, Stats
+from pclf.clusters.state import Params, Stats
+from pclf.problem import IntArray, Problem
 from pclf.errors import EngineError
 
 X = TypeVar("X")

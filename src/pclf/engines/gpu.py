@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.em.state import IntArray, Params, Problem, Stats
+from pclf.clusters.state import Params, Stats
+from pclf.problem import IntArray, Problem
 from pclf.errors import EngineError
 
 try:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.em.state import Params, Problem, Stats
+from pclf.clusters.state import Params, Stats
+from pclf.problem import Problem
 
 BLOCK = 10_000   # ratings whose posteriors are held at a time: K * C numbers each
 

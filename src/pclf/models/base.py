@@ -74,7 +74,7 @@ class Recommendations:
         types become text."""
         import pyarrow as pa
 
-        from pclf.models.member import Guest
+        from pclf.models.people import Guest
 
         row, rank = np.nonzero(self.codes >= 0)
         codes = self.codes[row, rank]

@@ -22,7 +22,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from pclf.data.ratings import Domain
 from pclf.models.base import Floats
-from pclf.models.choice import leading
+from pclf.factors.choices import leading
 
 Labels = NDArray[np.intp]
 Numbers = NDArray[np.floating[Any] | np.integer[Any]]

@@ -10,7 +10,7 @@ one domain is scored in another like anybody there.
 """
 
 from pclf.data.ratings import Ratings
-from pclf.em.state import Layout, View
+from pclf.problem import Layout, View
 from pclf.models.mixture import _OneView
 
 

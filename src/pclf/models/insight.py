@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pclf.models.base import Floats, Recommendation, is_batch
-from pclf.models.member import Guest
+from pclf.models.people import Guest
 from pclf.models.weights import softmax
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from pclf.data.events import DRAWN, absences
 from pclf.data.ratings import Ratings
-from pclf.em.state import Layout, Problem
+from pclf.problem import Layout, Problem
 from pclf.models.base import Floats, Recommender, as_list
-from pclf.models.member import Guest, Items, Member, NewItem, Users
+from pclf.models.people import Guest, Items, Member, NewItem, Users
 from pclf.models.personal import Personal
 
 NO_RATINGS = np.empty(0, np.int32), np.empty(0, np.uint8)    # items and levels

@@ -11,15 +11,16 @@ import numpy as np
 from pclf import engines
 from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
-from pclf.em.loop import STARTS, Callback, HeldOut, Run, Schedule, run, to_numpy
-from pclf.em.mstep import Means, Priors
-from pclf.em.state import Engine, Layout, Params, Problem
+from pclf.clusters.loop import STARTS, Callback, HeldOut, Run, Schedule, run, to_numpy
+from pclf.clusters.mstep import Means, Priors
+from pclf.clusters.state import Engine, Params
+from pclf.problem import Layout, Problem
 from pclf.engines import Machine
 from pclf.errors import EngineError, UnknownNameError, did_you_mean
 from pclf.models import personal, weights
 from pclf.models.base import as_ratings, random_numbers
 from pclf.models.factors import check_whole
-from pclf.models.member import Member
+from pclf.models.people import Member
 from pclf.models.personal import Personal
 from pclf.models.predictor import _Predictor
 from pclf.models.weights import Transfer, softmax

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pclf.data.ratings import Ratings
-from pclf.em.state import Layout, View
+from pclf.problem import Layout, View
 from pclf.models.base import Floats
 from pclf.models.mixture import PLAIN, _Mixture, checked, of_domain
 from pclf.models.weights import Transfer

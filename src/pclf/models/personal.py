@@ -32,7 +32,7 @@ from pclf.data.events import absences as draw
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines import Lists, Machine
 from pclf.models.base import Floats, packed
-from pclf.models.choice import Choice, learn_choices
+from pclf.factors.choices import Choice, learn_choices
 
 SHAPE = 4            # numbers of a shape, at most
 NEWTON = 10          # steps that place a newcomer
@@ -198,7 +198,7 @@ class _Side:
 
     def __init__(self, machine: Machine, lists: Lists, about: Floats, guess: Floats, rows: Floats, prior: Floats,
                  tilt: Floats, freedom: float = GAUSSIAN, expected: Floats | None = None) -> None:
-        from pclf.engines.ordinal import squares
+        from pclf.engines.cpu_rows import squares
 
         self.machine, self.lists, self.tilt = machine, lists, tilt
         self.guess, self.prior, self.freedom, self.expected = guess, prior, freedom, expected
@@ -273,7 +273,7 @@ def tilts(n_levels: int) -> Floats:
 def _place(levels: NDArray[np.uint8], mean: Floats, prior: Floats, freedom: float, others: Floats,
            other_squares: Floats | None, base: Floats) -> Floats:
     """Newton's method for one row, given the rows that it met, and E[f f'] of these where they are not certain."""
-    from pclf.engines.ordinal import as_met, empty_sums, newton, precisions, squares, vectors
+    from pclf.engines.cpu_rows import as_met, empty_sums, newton, precisions, squares, vectors
 
     row, tilt = mean[None, :].astype(np.float64), tilts(len(base))
     n, size = len(tilt), len(mean)

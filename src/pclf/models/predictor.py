@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
-from pclf.em.loop import Step
-from pclf.em.state import Layout, View
+from pclf.clusters.loop import Step
+from pclf.problem import Layout, View
 from pclf.models import insight, weights
 from pclf.models.base import Floats, Recommendation, check_pairs, in_order, packed
 from pclf.models.lookup import _Lookup
-from pclf.models.member import Items, Member, Users
+from pclf.models.people import Items, Member, Users
 from pclf.models.personal import Personal, tilts
 from pclf.models.weights import Transfer, softmax
 

@@ -10,7 +10,7 @@ clusters of its own.
 """
 
 from pclf.data.ratings import Ratings
-from pclf.em.state import Layout, View
+from pclf.problem import Layout, View
 from pclf.models.mixture import _OneView
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pclf.em.state import Array, Groups, Params, Problem, Stats
+from pclf.clusters.state import Params, Stats
+from pclf.problem import Array, Groups, Problem
 
 BLOCK = 1 << 16      # rows whose sum in float32 is exact enough
 

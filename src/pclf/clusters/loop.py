@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.em.mstep import Means, Priors, log_prior, mstep, prior_means
-from pclf.em.state import Engine, Params, Problem, Stats
+from pclf.clusters.mstep import Means, Priors, log_prior, mstep, prior_means
+from pclf.clusters.state import Engine, Params, Stats
+from pclf.problem import Problem
 
 
 @dataclass(frozen=True)

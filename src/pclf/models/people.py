@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.em.loop import Run
-from pclf.em.mstep import memberships
-from pclf.em.state import Problem
+from pclf.clusters.loop import Run
+from pclf.clusters.mstep import memberships
+from pclf.problem import Problem
 from pclf.models.base import Floats
 
 

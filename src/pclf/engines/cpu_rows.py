@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.em.state import IntArray
+from pclf.problem import IntArray
 from pclf.engines.cpu import Floats, Threads, by_row, check_room, width
 from pclf.engines.kernels import SIXTEEN, compiled
 from pclf.engines.pooling import exp32
@@ -81,17 +81,20 @@ class Cores(Threads):
     def lists(self, user: IntArray, item: IntArray, level: NDArray[np.uint8], n_users: int, n_items: int,
               n_levels: int, least: int) -> tuple[Lists, Lists]:
         """Ratings by user and by item. least: the level from which a rating is a choice."""
-        def of(row: IntArray, other: IntArray, n_rows: int) -> Lists:
-            starts, order = by_row(row, n_rows)
-            others, levels = other[order], level[order]
-            if not least:
-                return Lists(starts, others, levels, starts, others, self)
-            kept = levels >= least
-            chosen_starts = np.concatenate([[0], np.cumsum(kept)])[starts]
-            return Lists(starts, others, levels, chosen_starts, others[kept], self)
-
-        by_user, by_item = self._map(lambda side: of(*side), [(user, item, n_users), (item, user, n_items)])
+        by_user, by_item = self._map(lambda side: self.side(*side), [
+            (user, item, level, n_users, n_items, n_levels, least), (item, user, level, n_items, n_users, n_levels, least)])
         return by_user, by_item
+
+    def side(self, row: IntArray, other: IntArray, level: NDArray[np.uint8], n_rows: int, n_others: int, n_levels: int,
+             least: int = 0) -> Lists:
+        """Ratings by row."""
+        starts, order = by_row(row, n_rows)
+        others, levels = other[order], level[order]
+        if not least:
+            return Lists(starts, others, levels, starts, others, self)
+        kept = levels >= least
+        chosen_starts = np.concatenate([[0], np.cumsum(kept)])[starts]
+        return Lists(starts, others, levels, chosen_starts, others[kept], self)
 
     def step(self, lists: Lists, rows: Floats, square: Floats, trust: Floats, other_rows: Floats, other_square: Floats,
              prior: Floats, mean: Floats, freedom: float, base: Floats, tilt: Floats) -> list[Floats]:
@@ -104,6 +107,20 @@ class Cores(Threads):
         jobs = [(*given, *span, *sums, *vectors(size - n_tilts, size)) for span, sums in zip(chunks, out, strict=True)]
         self.run(lambda job: newton(*job), jobs, len(lists.level))
         return [sum(part) for part in zip(*out, strict=True)]
+
+    def collect(self, lists: Lists, rows: Floats, other_rows: Floats, other_square: Floats, base: Floats,
+                tilt: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """`collect` for all rows: gradients, Hessians, and the gradient and Hessian of `base`."""
+        size, n_levels = rows.shape[1], len(base)
+        gradient, hessian = np.empty(rows.shape), np.empty((*rows.shape, size))
+        given = (lists.starts, lists.other, lists.level, rows, *as_met(other_rows, tilt), other_square, base, tilt)
+        chunks = _chunks(lists.starts)
+        out = [(np.zeros(n_levels), np.zeros((n_levels, n_levels))) for _ in chunks]
+        jobs = [(*given, *span, gradient, hessian, *sums, vectors(size - len(tilt), size)[0])
+                for span, sums in zip(chunks, out, strict=True)]
+        self.run(lambda job: collect(*job), jobs, len(lists.level))
+        of_base = [sum(part) for part in zip(*out, strict=True)]
+        return gradient, hessian, of_base[0], of_base[1]
 
     def run(self, job: Callable[[Any], None], tasks: Sequence[Any], n_ratings: int) -> None:
         """All tasks, which have so many ratings together."""
@@ -177,7 +194,7 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
            base_gradient: Array, base_hessian: Array,                      # (R,), (R, R): added to
            shape_cov: Array, total_cov: Array,                             # (T, T), (D, D): added to
            lanes: Any, row_lanes: Any) -> None:                            # tuples as long as vectors of f and of rows
-    """A step of mean-field inference for the rows start..stop.
+    """A step of mean-field inference for the rows start..stop that have ratings.
 
         log P(r) = base[r] + tilt[0, r] (x[0] + x'[0] + <f, f'>) + sum of tilt[i, r] (x[i] + x'[i])   up to a constant
 
@@ -185,67 +202,27 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
     factors and, for their uncertainty, the lower triangles of E[f' f''], both with zeros behind them. Under a prior
     of x with `freedom` degrees of freedom, a Student distribution, it counts as much as the row's `trust`, which is
     less the farther out x is. Added to: gradient and Hessian of `base`, and the sums of the covariances of x, times the
-    trust, and of the whole row; each over rows with ratings. Nothing is returned: numba runs Python to wrap an array,
-    and Ctrl-C there would come out as a SystemError.
+    trust, and of the whole row. Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come out
+    as a SystemError.
     """
     n_levels, n_tilts, size = len(base), len(tilt), own.shape[1]
-    n_factors, n_pieces, small = size - n_tilts, squares.shape[1] // 16, np.float32
-    step_up, index, pieces = tilt[0].astype(small), np.empty(BATCH, np.int32), np.empty(BATCH, np.int64)
-    mine, f = np.empty(n_levels, small), np.zeros(len(lanes), small)
-    p, w = np.empty((n_levels, BATCH), small), np.empty((n_levels, BATCH), small)
-    met, v, g = np.empty(BATCH, small), np.empty(BATCH, small), np.empty(BATCH, small)
-    top, whole, mean_step = np.empty(BATCH, small), np.empty(BATCH, small), np.empty(BATCH, small)
-    total, pairs, counts = np.empty(n_levels), np.empty((n_levels, n_levels)), np.empty(n_levels)
-    sums, square = np.empty((n_levels, len(lanes)), small), np.empty(16 * n_pieces, small)
+    room = _room(n_levels, size - n_tilts, squares.shape[1], lanes)
     hessian, gradient, gap = np.zeros((size, len(row_lanes))), np.empty(size), np.empty(size)
     for row in range(start, stop):
         if indptr[row] == indptr[row + 1]:
-            own[row] = mean[row]
             continue
-        for k in range(n_levels):
-            x = base[k]
-            for i in range(n_tilts):
-                x += tilt[i, k] * own[row, i]
-            mine[k] = x
-        for i in range(n_factors):
-            f[i] = own[row, n_tilts + i]
-        total[:], pairs[:], counts[:], sums[:], square[:] = 0, 0, 0, 0, 0
-        for first in range(indptr[row], indptr[row + 1], BATCH):
-            n = min(BATCH, indptr[row + 1] - first)
-            n_tiles = (n + 3) // 4
-            for j in range(n):
-                index[j] = other[first + j]
-                counts[level[first + j]] += 1
-                for k in range(n_levels):
-                    p[k, j] = logits[index[j], k]
-            index[n:4 * n_tiles] = index[0]                       # ratings that do not exist, of somebody who does
-            for j in range(4 * n_tiles):
-                pieces[j] = n_pieces * np.int64(index[j])
-            for t in range(n_tiles):
-                for i in range(n_pieces):
-                    prefetch(squares, pieces, 4 * t, i, SIXTEEN)
-            for j in range(first + n, min(first + n + BATCH, len(other) - 3), 4):
-                prefetch(factors, other, j, 0, lanes)
-            for t in range(n_tiles):
-                store(met, t, dots(load(f, 0, lanes), gather(factors, index, 4 * t, 0, lanes)))
-            _levels(mine, step_up, level[first:first + n], met, p, w, v, g, top, whole, mean_step)
-            for k in range(n_levels):
-                total[k] += p[k, :n].sum()
-                for j in range(k + 1):
-                    pairs[k, j] += _inner(p[k], p[j], n)
-            w[:, n:], v[n:], g[n:] = 0, 0, 0
-            for t in range(n_tiles):
-                tile = gather(factors, index, 4 * t, 0, lanes)
-                store(sums, 0, blend(tile, load(g, t, FOUR), load(sums, 0, lanes)))
-                for k in range(1, n_levels):
-                    store(sums, k, blend(tile, load(w, k * (BATCH // 4) + t, FOUR), load(sums, k, lanes)))
-            for i in range(n_pieces):
-                piece = load(square, i, SIXTEEN)
-                for t in range(n_tiles):
-                    piece = blend(gather(squares, pieces, 4 * t, i, SIXTEEN), load(v, t, FOUR), piece)
-                store(square, i, piece)
-        _assemble(hessian, gradient, total, pairs, counts, sums, square, own[row], mean[row], trust[row],
-                  shape_precision, precision, tilt, base_gradient, base_hessian)
+        total, pairs, counts, sums, square = _meet(indptr[row], indptr[row + 1], other, level, own[row], logits, factors,
+                                                   squares, base, tilt, room, lanes)
+        hessian[:, :size] = precision
+        gradient[:] = 0
+        for i in range(size):
+            for j in range(size):
+                gradient[i] -= precision[i, j] * (own[row, j] - mean[row, j])
+        for i in range(n_tilts):
+            for j in range(n_tilts):
+                hessian[i, j] += trust[row] * shape_precision[i, j]
+                gradient[i] -= trust[row] * shape_precision[i, j] * (own[row, j] - mean[row, j])
+        _assemble(hessian, gradient, total, pairs, counts, sums, square, own[row], tilt, base_gradient, base_hessian)
         _invert(hessian, row_lanes)
         cov = hessian                                             # now
         for i in range(size):
@@ -267,6 +244,93 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
                 place += 1
         if freedom > 0:
             trust[row] = (freedom + n_tilts) / (freedom + distance)
+
+
+@compiled
+def collect(indptr: Array, other: Array, level: Array,            # (rows + 1,), (n,), (n,): ratings by row
+            own: Array,                                            # (rows, D)
+            logits: Array, factors: Array, squares: Array,         # (others, R), (others, W), (others, 16 P)
+            base: Array, tilt: Array, start: int, stop: int,
+            gradient: Array, hessian: Array,                       # (rows, D), (rows, D, D): set for start..stop
+            base_gradient: Array, base_hessian: Array,             # (R,), (R, R): added to
+            lanes: Any) -> None:
+    """What the ratings of the rows start..stop say about them, without any prior: the first half of `newton`, for rows
+    that are solved together with rows of other domains."""
+    n_levels, n_tilts, size = len(base), len(tilt), own.shape[1]
+    room = _room(n_levels, size - n_tilts, squares.shape[1], lanes)
+    for row in range(start, stop):
+        gradient[row], hessian[row] = 0, 0
+        if indptr[row] < indptr[row + 1]:
+            total, pairs, counts, sums, square = _meet(indptr[row], indptr[row + 1], other, level, own[row], logits,
+                                                       factors, squares, base, tilt, room, lanes)
+            _assemble(hessian[row], gradient[row], total, pairs, counts, sums, square, own[row], tilt, base_gradient,
+                      base_hessian)
+        for i in range(size):
+            for j in range(i):
+                hessian[row, j, i] = hessian[row, i, j]
+
+
+@compiled
+def _room(n_levels: int, n_factors: int, n_squares: int, lanes: Any) -> Any:
+    """Arrays that `_meet` works in."""
+    small = np.float32
+    return (np.empty(BATCH, np.int32), np.empty(BATCH, np.int64), np.empty(n_levels, small), np.zeros(len(lanes), small),
+            np.empty((n_levels, BATCH), small), np.empty((n_levels, BATCH), small), np.empty((6, BATCH), small),
+            np.empty(n_levels), np.empty((n_levels, n_levels)), np.empty(n_levels),
+            np.empty((n_levels, len(lanes)), small), np.empty(n_squares, small))
+
+
+@compiled
+def _meet(begin: int, end: int, other: Array, level: Array, own: Array, logits: Array, factors: Array, squares: Array,
+          base: Array, tilt: Array, room: Any, lanes: Any) -> Any:
+    """Sums over the ratings begin..end of a row, see `_assemble`: total, pairs, counts, sums, square."""
+    index, pieces, mine, f, p, w, six, total, pairs, counts, sums, square = room
+    met, v, g, top, whole, mean_step = six[0], six[1], six[2], six[3], six[4], six[5]
+    n_levels, n_tilts, n_pieces = len(base), len(tilt), squares.shape[1] // 16
+    step_up = tilt[0].astype(np.float32)
+    for k in range(n_levels):
+        x = base[k]
+        for i in range(n_tilts):
+            x += tilt[i, k] * own[i]
+        mine[k] = x
+    for i in range(len(own) - n_tilts):
+        f[i] = own[n_tilts + i]
+    total[:], pairs[:], counts[:], sums[:], square[:] = 0, 0, 0, 0, 0
+    for first in range(begin, end, BATCH):
+        n = min(BATCH, end - first)
+        n_tiles = (n + 3) // 4
+        for j in range(n):
+            index[j] = other[first + j]
+            counts[level[first + j]] += 1
+            for k in range(n_levels):
+                p[k, j] = logits[index[j], k]
+        index[n:4 * n_tiles] = index[0]                       # ratings that do not exist, of somebody who does
+        for j in range(4 * n_tiles):
+            pieces[j] = n_pieces * np.int64(index[j])
+        for t in range(n_tiles):
+            for i in range(n_pieces):
+                prefetch(squares, pieces, 4 * t, i, SIXTEEN)
+        for j in range(first + n, min(first + n + BATCH, len(other) - 3), 4):
+            prefetch(factors, other, j, 0, lanes)
+        for t in range(n_tiles):
+            store(met, t, dots(load(f, 0, lanes), gather(factors, index, 4 * t, 0, lanes)))
+        _levels(mine, step_up, level[first:first + n], met, p, w, v, g, top, whole, mean_step)
+        for k in range(n_levels):
+            total[k] += p[k, :n].sum()
+            for j in range(k + 1):
+                pairs[k, j] += _inner(p[k], p[j], n)
+        w[:, n:], v[n:], g[n:] = 0, 0, 0
+        for t in range(n_tiles):
+            tile = gather(factors, index, 4 * t, 0, lanes)
+            store(sums, 0, blend(tile, load(g, t, FOUR), load(sums, 0, lanes)))
+            for k in range(1, n_levels):
+                store(sums, k, blend(tile, load(w, k * (BATCH // 4) + t, FOUR), load(sums, k, lanes)))
+        for i in range(n_pieces):
+            piece = load(square, i, SIXTEEN)
+            for t in range(n_tiles):
+                piece = blend(gather(squares, pieces, 4 * t, i, SIXTEEN), load(v, t, FOUR), piece)
+            store(square, i, piece)
+    return total, pairs, counts, sums, square
 
 
 @compiled
@@ -313,16 +377,14 @@ def _inner(x: Array, y: Array, n: int) -> Any:
 
 @compiled
 def _assemble(hessian: Array, gradient: Array, total: Array, pairs: Array, counts: Array, sums: Array, square: Array,
-              row: Array, mean: Array, trust: float, shape_precision: Array, precision: Array, tilt: Array,
-              base_gradient: Array, base_hessian: Array) -> None:
-    """From the sums over a row's ratings, by level, to gradient and Hessian of the row and of `base`.
+              row: Array, tilt: Array, base_gradient: Array, base_hessian: Array) -> None:
+    """Adds the sums over a row's ratings, by level, to the lower triangle of its Hessian, to its gradient, and to those
+    of `base`.
 
     total: sum of P(r). pairs: sum of P(r) P(s), s <= r. counts: ratings of r. sums: of dP(r) f' for r > 0, those of 0
     being minus all others; in its place the factors' gradient.
     """
     n_levels, n_tilts, size = len(total), len(tilt), len(row)
-    hessian[:, :size], gradient[:] = precision, 0
-    hessian[:n_tilts, :n_tilts] += trust * shape_precision
     for k in range(n_levels):
         base_gradient[k] += counts[k] - total[k]
         for j in range(k):
@@ -351,12 +413,6 @@ def _assemble(hessian: Array, gradient: Array, total: Array, pairs: Array, count
             if j < i:
                 gradient[j] -= square[place] * row[i]
             place += 1
-    for i in range(size):
-        for j in range(size):
-            gradient[i] -= precision[i, j] * (row[j] - mean[j])
-    for i in range(n_tilts):
-        for j in range(n_tilts):
-            gradient[i] -= trust * shape_precision[i, j] * (row[j] - mean[j])
 
 
 @compiled

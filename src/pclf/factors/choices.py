@@ -4,7 +4,11 @@ Who rates a horror film is more likely to like the next one, and a film that the
 to be good in the same way. Correspondence analysis of the matrix "who rated what" (Benzecri 1973; Greenacre 1984)
 gives every user and item a place, such that users are near the items they chose:
 
-    (A - r c' / n)  scaled by  1 / sqrt(r c / n)   =   X diag(s) Y'        A: 1 where rated, r, c: its sums
+    (A - sum over domains z of r_z c_z' / n_z)  scaled by  1 / sqrt(r c / n)   =   X diag(s) Y'
+
+where A is 1 where somebody rated something, r, c and n are its sums, and r_z, c_z, n_z those of one domain. Domains that
+are tied by common people or things are analysed together. What is taken out is what chance would choose *within* each of
+them: otherwise the first axes would tell the domains apart, and not the tastes.
 
 Where a user stands is then the mean of the items chosen. Of five items that mean is mostly chance, of five hundred it
 is not: with the variance of chosen items around their user set to 1 and that between users estimated (one-way
@@ -19,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.engines import Lists, Machine
-from pclf.models.base import Floats
+from pclf.factors.rows import Floats
 
-PLACES = 12          # dimensions
 SPARE = 8            # more of them while they are sought
 PASSES = 6           # of subspace iteration
 LEAST = 1e-6         # variance within choosers: there is none where groups of them have no item in common
@@ -36,19 +39,25 @@ class Choice:
 
     def of_one(self, chosen: NDArray[np.int32]) -> Floats:
         """The best guess of where somebody stands who chose these. (Q,)"""
-        return self._shrunk(self.places[chosen].sum(axis=0), np.float64(len(chosen)))
+        return self.shrunk(self.places[chosen].sum(axis=0), np.float64(len(chosen)))
 
     def of_all(self, lists: Lists, machine: Machine) -> Floats:
         """The same for every row of lists of choices. (rows, Q)"""
-        return self._shrunk(machine.get(lists.sums(machine.put(self.places))), lists.n_chosen[:, None])
+        return self.shrunk(machine.get(lists.sums(machine.put(self.places))), lists.n_chosen[:, None])
 
-    def _shrunk(self, sums: Floats, n: Floats | float) -> Floats:
+    def shrunk(self, sums: Floats, n: Floats | float) -> Floats:
+        """The best guess from the sum of n places."""
         return sums * self.variance / (self.variance * n + 1)
 
 
-def learn_choices(by_user: Lists, by_item: Lists, rng: np.random.Generator, machine: Machine) -> tuple[Choice, Choice]:
-    """What users choose, and by whom items are chosen: lists of the machine that has them, see personal.fit."""
-    users, items = _correspondence(by_user, by_item, rng, machine)
+def learn_choices(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int,
+                  rng: np.random.Generator, machine: Machine) -> tuple[Choice, Choice]:
+    """What users choose, and by whom items are chosen.
+
+    by_user, by_item: lists of the machine that has them. of_domains: choices of each user, and of each item, by domain,
+    (U, Z) and (V, Z).
+    """
+    users, items = _correspondence(by_user, by_item, of_domains, n_places, rng, machine)
     return _choice(by_user, by_item.n_chosen, items, machine), _choice(by_item, by_user.n_chosen, users, machine)
 
 
@@ -74,25 +83,27 @@ def leading(forth: Callable[[Any], Any], back: Callable[[Any], Any], start: Any,
     return left, right
 
 
-def _correspondence(by_user: Lists, by_item: Lists, rng: np.random.Generator,
-                    machine: Machine) -> tuple[Floats, Floats]:
+def _correspondence(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int,
+                    rng: np.random.Generator, machine: Machine) -> tuple[Floats, Floats]:
     """The places of users and of items. (U, Q), (V, Q)"""
     sides, get, put = (by_user, by_item), machine.get, machine.put
     sums = [side.n_chosen.astype(np.float64) for side in sides]
     n_users, n_items, total = len(sums[0]), len(sums[1]), max(1, int(sums[0].sum()))
     scale = [np.sqrt(np.maximum(s, 1) / total).astype(np.float32) for s in sums]
-    chance = [put((s > 0) * root) for s, root in zip(sums, scale, strict=True)]   # the singular vectors of r c'
+    domain_totals = np.maximum(of_domains[0].sum(axis=0), 1)                       # (Z,)
+    chance = [put((counts / (root[:, None] * np.sqrt(total * domain_totals))).astype(np.float32))
+              for counts, root in zip(of_domains, scale, strict=True)]             # singular vectors of what chance chooses
     scale = [put(root[:, None]) for root in scale]
 
     def product(own: int, other: int, x: Any) -> Any:
         scaled = sides[own].sums(x / scale[other]) / (scale[own] * total)
-        return scaled - chance[own][:, None] * (chance[other] @ x)
+        return scaled - chance[own] @ (chance[other].T @ x)
 
-    size = min(n_users, n_items, PLACES + SPARE)
+    size = min(n_users, n_items, n_places + SPARE)
     start = put(rng.normal(size=(n_items, size)).astype(np.float32))
     left, right = leading(lambda x: product(0, 1, x), lambda x: product(1, 0, x), start, PASSES, get, put)
     u, _, v = np.linalg.svd(get(left.T @ product(0, 1, right)))
-    n = min(size, PLACES)
+    n = min(size, n_places)
     return get(left @ put(u[:, :n]) / scale[0]), get(right @ put(v[:n].T) / scale[1])
 
 

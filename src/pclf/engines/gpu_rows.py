@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.em.state import IntArray
+from pclf.problem import IntArray
 from pclf.engines.gpu import (
     CHUNK,
     GpuEngine,
@@ -27,7 +27,7 @@ from pclf.engines.gpu import (
     torch,
     triton,
 )
-from pclf.engines.ordinal import precisions
+from pclf.engines.cpu_rows import precisions
 
 MEET, BLEND = 8, 32       # ratings that a program of each kernel takes at a time
 PIECE = 16                # columns that a program of `blend` takes

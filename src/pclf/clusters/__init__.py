@@ -1,0 +1,1 @@
+"""The paper: a mixture over co-clusters, learned by annealed EM."""

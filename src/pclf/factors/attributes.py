@@ -1,0 +1,94 @@
+"""What attributes say about things: a regression with weights that are the same in all domains.
+
+    mean of an item's row  =  ... + attributes @ B
+
+so a taste for Japanese films is a taste for Japanese music. B has weights for the shape of a row (what is rated high) and
+for the first factors, the *attribute axes*, along which tastes for attributes lie; the other axes are left to choices.
+How far weights are from 0 is learned, output by output, by empirical Bayes: they are Gaussian with a variance that is found
+from the weights themselves and from how uncertain they are. Attributes that say nothing get weights of next to nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from pclf.factors.rows import Floats
+
+ROUNDS = 3           # of finding the variance of the weights, a sweep
+BEGIN = 0.02         # variance of a weight to begin with
+LEAST = 1e-8
+
+
+def attribute_axes(attributes: Sequence[Any], n: int) -> Floats | None:
+    """The directions in which attributes vary most, over the items of all domains, each of variance 1. (P, n)"""
+    known = [a for a in attributes if a is not None and a.nnz]
+    if not known or not n:
+        return None
+    x = sparse.vstack(known).tocsr()
+    mean = np.asarray(x.mean(axis=0)).ravel()
+    squares = (x.T @ x).toarray() / x.shape[0] - np.outer(mean, mean)
+    variance, axes = np.linalg.eigh(squares)
+    variance, axes = variance[::-1], axes[:, ::-1]
+    n = min(n, int((variance > 1e-6 * max(variance[0], 1e-12)).sum()))
+    if not n:
+        return None
+    axes = axes[:, :n] * np.where(axes[:, :n].sum(axis=0) < 0, -1, 1)       # else their signs are chance
+    out: Floats = axes / np.sqrt(variance[:n])
+    return out
+
+
+class AttributeRegression:
+    """The regression of one domain's items on their attributes, while it is learned."""
+
+    def __init__(self, attributes: Any, weights: Floats) -> None:
+        self.attributes, self.weights = attributes, weights
+        self.products: Floats | None = None               # of the columns, over items with ratings
+        self.moments = np.zeros_like(weights)             # of the columns with what is to be explained
+        self.variance = np.full(weights.shape[1], BEGIN)  # of the weights, an output each
+
+    @classmethod
+    def of(cls, attributes: Any, axes: Floats, taste: float, n_shape: int, size: int) -> "AttributeRegression | None":
+        """To begin with: nothing about shapes, and factors of length `taste` along the axes."""
+        if attributes is None or not attributes.nnz:
+            return None
+        weights = np.zeros((attributes.shape[1], n_shape + size))
+        weights[:, n_shape:n_shape + axes.shape[1]] = taste / np.sqrt(axes.shape[1]) * axes
+        return cls(attributes.astype(np.float64), weights)
+
+    def means(self) -> Floats:
+        """What the attributes say about every item. (V, D)"""
+        out: Floats = self.attributes @ self.weights
+        return out
+
+    def add(self, residual: Floats, rated: NDArray[np.bool_]) -> None:
+        """What is to be explained: rows less the rest of their means, of items with ratings."""
+        own = self.attributes[rated] if not rated.all() else self.attributes
+        if self.products is None:
+            self.products = (own.T @ own).toarray()
+        self.moments = own.T @ residual[rated]
+
+    @staticmethod
+    def solve_together(regressions: Sequence["AttributeRegression"], shapes: Sequence[int], n_axes: int,
+                       priors: Sequence[Floats]) -> None:
+        """Weights that all domains have in common: the shapes that all of them have, and the attribute axes."""
+        n_shape = min(shapes)
+        products = sum(r.products for r in regressions if r.products is not None)
+        values, basis = np.linalg.eigh(products)
+        values = np.maximum(values, 0)
+        places = [[*range(n_shape), *range(t, t + n_axes)] for t in shapes]
+        moments = sum(r.moments[:, at] for r, at in zip(regressions, places, strict=False))
+        noise = np.mean([np.diag(prior)[at] for prior, at in zip(priors, places, strict=False)], axis=0)
+        variance = regressions[0].variance[places[0]]
+        turned = basis.T @ moments                                              # (P, outputs)
+        for _ in range(ROUNDS):
+            penalty = noise / np.maximum(variance, LEAST)
+            found = turned / (values[:, None] + penalty)
+            doubt = (noise / (values[:, None] + penalty)).sum(axis=0)
+            variance = (np.square(found).sum(axis=0) + doubt) / len(values)
+        weights = basis @ found
+        for r, at in zip(regressions, places, strict=False):
+            r.weights[:, at] = weights
+            r.variance[at] = variance

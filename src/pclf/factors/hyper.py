@@ -1,0 +1,22 @@
+"""Hyper: the settings of the factor model that are not learned from the data."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Every constant of the factor model. The defaults were chosen on training ratings (docs/accuracy.md)."""
+
+    shape: int = 4            # numbers of a shape, at most
+    factors: int | None = None          # axes that begin with choices; None: as many as the ratings support
+    attribute_factors: int = 8          # axes that begin with attributes, where items have some
+    sweeps: int = 12          # over users and items
+    newton: int = 10          # steps that place a newcomer
+    places: int = 12          # dimensions of the correspondence analysis of choices
+    ridge: float = 150.0      # rows that speak against each weight of a regression
+    taste: float = 0.7        # length of an item's factors before ratings say otherwise
+    freedom: float = 4.0      # degrees of freedom of the users' shapes
+    kin: float = 50.0         # rows that the other domains' covariance is worth, where domains are tied
+    habit: float = 0.9        # correlation of a person's rows in two domains before common people say what it is
+    sameness: float = 0.95    # the same for a thing that is sold in two domains
+    draw: float = 0.5         # absences of an item are drawn by this power of its events

@@ -1,0 +1,487 @@
+"""Learning the factor model: sweeps of Newton steps over people and things, and the population they come from.
+
+Inference is mean-field between users and items (Lim & Teh, KDD Cup 2007): the rows of one side are placed given those of
+the other, with their uncertainty; then means and covariances of both are found by empirical Bayes, so somebody with five
+ratings is shrunk as much as five ratings deserve. The rows of one person in several domains are placed in one step.
+
+The mean of a row is a regression on what is known besides ratings (Agarwal & Chen, "Regression-based Latent Factor
+Models", KDD 2009): what a person chose to rate, who chose a thing and how many did, and the attributes of a thing. Ratings
+that are too few to find factors still say who likes which of these, so factors begin there. Domains that are tied have
+one regression, from which each of them departs as far as its ratings ask for.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.engines import Lists, Machine
+from pclf.factors.attributes import AttributeRegression, attribute_axes
+from pclf.factors.choices import Choice, learn_choices
+from pclf.factors.fitted import FEW, DomainFactors, Factors, about_items, company_of, joint_steps
+from pclf.factors.hyper import Hyper
+from pclf.factors.population import Population, covariance, learned_between, raised
+from pclf.factors.rows import Floats, tilts
+
+FIRST = 2            # sweep from which the population is learned
+START = 0.2          # variance of rows to begin with; half of it for all but the offset of an item
+JITTER = 0.2         # of an item's factors, so that no two axes begin alike
+TOGETHER = 2048      # people whose rows in several domains are placed at a time
+COUNTS = 3           # numbers that say how often an item was chosen
+
+
+@dataclass(frozen=True)
+class Source:
+    """The ratings of one domain, as the factor model reads them."""
+
+    name: str
+    user: NDArray[np.int32]             # (n,) codes
+    item: NDArray[np.int32]
+    level: NDArray[np.uint8]
+    n_users: int
+    n_items: int
+    n_levels: int
+    least: int                          # level from which a rating is a choice
+    person: NDArray[np.int32]           # (U,) rows among the people of all sources
+    thing: NDArray[np.int32]            # (V,)
+    attributes: Any = None              # (V, P), sparse
+
+    @property
+    def chosen(self) -> NDArray[np.bool_]:
+        return self.level >= self.least
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Which rows of the domains belong together."""
+
+    people: bool
+    things: bool
+    attributes: bool
+
+    @property
+    def any(self) -> bool:
+        return self.people or self.things or self.attributes
+
+    @property
+    def choices(self) -> bool:
+        """Whether the axes of choices mean the same in all domains."""
+        return self.people or self.things
+
+
+def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, seed: int, machine: Machine,
+        after_sweep: Callable[[], None] = lambda: None) -> Factors:
+    """Learn the rows of all users and items of some domains, together."""
+    tilt = [tilts(s.n_levels, hyper.shape) for s in sources]
+    shapes = tuple(len(t) for t in tilt)
+    known = learn_about(sources, ties, hyper, seed, machine)
+    axes = attribute_axes([s.attributes for s in sources], hyper.attribute_factors)
+    n_attribute = 0 if axes is None else axes.shape[1]
+    size = n_attribute + n_factors
+    people, things = (_Side.of(machine, sources, by_user, shapes, size) for by_user in (True, False))
+    people.population = _population(shapes, size, n_attribute, START, START, hyper.habit, ties, hyper.freedom)
+    things.population = _population(shapes, size, n_attribute, START, START / 2, hyper.sameness,
+                                    ties, 0.0)
+    people.set_about(known.people, ties.choices)
+    things.set_about(known.things, ties.choices)
+    for z, s in enumerate(sources):
+        things.guess[z][COUNTS:, shapes[z] + n_attribute:] = hyper.taste * np.eye(len(things.guess[z]) - COUNTS, n_factors)
+        if axes is not None:
+            things.attributes[z] = AttributeRegression.of(s.attributes, axes, hyper.taste, shapes[z], size)
+        things.expect(z, things.guess[z])
+        rows = machine.get(things.mean[z]).copy()
+        rows[:, shapes[z]:] += np.random.default_rng(seed).normal(0, JITTER, (s.n_items, size))    # no other domain's
+        things.start(z, rows)
+        people.expect(z, people.guess[z])
+        people.start(z, np.zeros((s.n_users, shapes[z] + size)))
+    bases = [_base(s) for s in sources]
+
+    for sweep in range(hyper.sweeps):
+        people.step(things, bases, tilt)
+        steps = things.step(people, bases, tilt)
+        if sweep >= FIRST:
+            people.learn(hyper, ties, n_attribute, fixed_shape=True)            # `base` says how everybody rates
+            things.learn(hyper, ties, n_attribute, fixed_shape=False)
+        for z, (gradient, hessian) in enumerate(steps):
+            bases[z] = bases[z] + np.clip(np.linalg.solve(hessian + np.eye(len(gradient)), gradient), -0.5, 0.5)
+            bases[z] -= bases[z].mean()
+        after_sweep()
+    domains = {}
+    users, items = people.result(), things.result()
+    for z, s in enumerate(sources):
+        lift, n_chosen = _lift(s, tilt[z], hyper), np.bincount(s.item[s.chosen], minlength=s.n_items)
+        items[z][:, 0] += lift[0] + lift[1] * np.log(np.maximum(n_chosen, 1))
+        chosen, choosers = known.chosen[z], known.choosers[z]
+        company, gain = _company(s, users[z], items[z], people.weights[z], shapes[z], n_attribute, machine)
+        domains[s.name] = DomainFactors(
+            users[z].astype(np.float32), items[z].astype(np.float32), bases[z], machine.get(things.square[z]),
+            people.weights[z], things.weights[z], things.attribute_weights(z), known.people[z].astype(np.float32),
+            Choice(chosen.places[s.thing], chosen.variance), Choice(choosers.places[s.person], choosers.variance),
+            np.bincount(s.user, minlength=s.n_users), company, gain, np.array(s.least), lift)
+    return Factors(domains, people.population, things.population, ties.choices, n_attribute, known.count, hyper)
+
+
+def _company(source: Source, users: Floats, items: Floats, weights: Floats, n_shape: int, n_attribute: int,
+             machine: Machine) -> tuple[Floats, Floats]:
+    """See `DomainFactors`: the company of every item, and the gain of every user. (V,), (U,)"""
+    user, item = source.user[source.chosen], source.item[source.chosen]
+    by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
+    tastes, factors = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:]
+    sums = machine.get(by_item.sums(machine.put(tastes)))
+    company = company_of(sums, by_item.n_chosen, factors, n_attribute)
+    met = machine.get(by_user.sums(machine.put(np.column_stack([factors[:, n_attribute:], company]))))
+    more = np.einsum("uf,uf->u", tastes[:, n_attribute:], met[:, :-1]) - met[:, -1]
+    return company.astype(np.float32), (more / (by_user.n_chosen + FEW)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known about people and things besides ratings, a domain each."""
+
+    people: list[Floats]         # (U, 1 + Q) 1, and where a person stands by what they chose
+    things: list[Floats]         # (V, 3 + Q) see `about_items`
+    chosen: list[Choice]         # things as people choose them, of all domains that are analysed together
+    choosers: list[Choice]       # people as things are chosen by them
+    count: Floats                # (2,) mean and spread of the log counts of things
+
+
+def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, machine: Machine) -> About:
+    """One analysis of the choices in all domains that people or things tie together.
+
+    Where attributes alone tie them every domain has one of its own, and the axes of two have nothing in common.
+    """
+    counts = np.zeros(1 + max(int(s.thing.max(initial=-1)) for s in sources))
+    for s in sources:
+        counts += np.bincount(s.thing[s.item[s.chosen]], minlength=len(counts))
+    logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
+    count = np.array([logs.mean(), max(logs.std(), 1e-9)])
+    out = About([], [], [], [], count)
+    for group in [list(sources)] if ties.choices else [[s] for s in sources]:
+        person = np.concatenate([s.person[s.user[s.chosen]] for s in group])
+        thing = np.concatenate([s.thing[s.item[s.chosen]] for s in group])
+        n_people, n_things = (1 + max(int(getattr(s, side).max(initial=-1)) for s in group) for side in ("person", "thing"))
+        by_user, by_item = machine.lists(person, thing, np.zeros(len(person), np.uint8), n_people, n_things, 1, 0)
+        of_domains = [np.stack([np.bincount(getattr(s, kind)[codes[s.chosen]], minlength=n) for s, codes in pairs], axis=1)
+                      for kind, n, pairs in (("person", n_people, [(s, s.user) for s in group]),
+                                             ("thing", n_things, [(s, s.item) for s in group]))]
+        chosen, choosers = learn_choices(by_user, by_item, (of_domains[0], of_domains[1]), hyper.places,
+                                         np.random.default_rng(seed), machine)
+        stand = np.column_stack([np.ones(n_people), chosen.of_all(by_user, machine)])
+        known = about_items(counts[:n_things], count, choosers.of_all(by_item, machine))
+        for s in group:
+            out.people.append(stand[s.person])
+            out.things.append(known[s.thing])
+            out.chosen.append(chosen)
+            out.choosers.append(choosers)
+    return out
+
+
+def _base(source: Source) -> Floats:
+    counts = np.bincount(source.level, minlength=source.n_levels) + 1.0
+    out: Floats = np.log(counts / counts.sum())
+    return out
+
+
+def _lift(source: Source, tilt: Floats, hyper: Hyper) -> Floats:
+    """From odds among drawn absences to odds among items drawn equally often: a constant, and for the log count. (2,)"""
+    if not source.least:
+        return np.zeros(2)
+    weight = draw_weights(np.bincount(source.item[source.chosen], minlength=source.n_items), hyper.draw)
+    step = tilt[0, source.least] - tilt[0, 0]
+    return np.array([np.log(source.n_items / weight.sum()), hyper.draw]) / step
+
+
+def draw_weights(n: NDArray[np.int64], power: float) -> Floats:
+    """How often items with n events each are drawn as absences, up to a constant."""
+    return np.maximum(n, 1.0) ** power
+
+
+def _population(shapes: tuple[int, ...], size: int, n_attribute: int, offset: float, others: float, correlation: float,
+                ties: Ties, freedom: float) -> Population:
+    """To begin with: small variances, and the guessed correlation between domains on the axes that mean the same."""
+    own = [np.diag([offset, *[others] * (t + size - 1)]) for t in shapes]
+    between = {}
+    for a, b in combinations(range(len(shapes)), 2):
+        k = np.zeros((shapes[a] + size, shapes[b] + size))
+        n = min(shapes[a], shapes[b])
+        k[range(n), range(n)] = correlation
+        for i in range(size if ties.choices else n_attribute):
+            k[shapes[a] + i, shapes[b] + i] = correlation
+        between[a, b] = k
+    return Population(shapes, tuple(own), between, freedom)
+
+
+class _Side:
+    """People, or things, of all domains while they are learned: their rows, and the population they come from."""
+
+    population: Population
+
+    def __init__(self, machine: Machine, shapes: tuple[int, ...], n_rows: Sequence[int], size: int) -> None:
+        n = len(shapes)
+        self.machine, self.shapes, self.n_rows, self.size = machine, shapes, list(n_rows), size
+        self.apart: list[Lists | None] = [None] * n        # ratings of rows that no other domain has
+        self.tied: list[_Tied] = []
+        self.rated: list[NDArray[np.bool_]] = []
+        self.entity: list[NDArray[np.int32]] = []          # rows among the people, or things, of all domains
+        self.patterns = np.zeros(0, np.int64)              # of each of these, a bit for each domain with ratings
+        self.about: list[Any] = [None] * n
+        self.guess: list[Floats] = []
+        self.pooled = False
+        self.attributes: list[AttributeRegression | None] = [None] * n
+        self.weights: list[Floats] = [np.empty(0)] * n
+        self.mean: list[Any] = [None] * n
+        self.rows: list[Any] = [None] * n
+        self.square: list[Any] = [None] * n
+        self.trust: list[Any] = [None] * n
+        self.sums: list[tuple[Floats, Floats]] = []
+        self.moments: dict[tuple[int, int], tuple[Floats, float]] = {}
+
+    @classmethod
+    def of(cls, machine: Machine, sources: Sequence[Source], by_user: bool, shapes: tuple[int, ...], size: int) -> "_Side":
+        n_rows = [s.n_users if by_user else s.n_items for s in sources]
+        out = cls(machine, shapes, n_rows, size)
+        row = [s.user if by_user else s.item for s in sources]
+        other = [s.item if by_user else s.user for s in sources]
+        n_others = [s.n_items if by_user else s.n_users for s in sources]
+        entity = [s.person if by_user else s.thing for s in sources]
+        out.rated = [np.bincount(r, minlength=n) > 0 for r, n in zip(row, n_rows, strict=True)]
+        patterns = np.zeros(1 + max(int(e.max(initial=-1)) for e in entity), np.int64)
+        for z, (e, rated) in enumerate(zip(entity, out.rated, strict=True)):
+            patterns[e[rated]] |= 1 << z
+        out.entity, out.patterns = entity, patterns
+        several = np.bitwise_count(patterns) > 1 if hasattr(np, "bitwise_count") else _popcount(patterns) > 1
+        for z, s in enumerate(sources):
+            alone = ~several[entity[z]]
+            kept = alone[row[z]]
+            parts = (row[z], other[z], s.level) if kept.all() else (row[z][kept], other[z][kept], s.level[kept])
+            out.apart[z] = machine.side(*parts, n_rows[z], n_others[z], s.n_levels)
+        for pattern in np.unique(patterns[several]):
+            domains = [z for z in range(len(sources)) if pattern >> z & 1]
+            members = np.flatnonzero(patterns == pattern)
+            codes, lists = [], []
+            for z in domains:
+                code_of = np.full(len(patterns), -1, np.int32)
+                code_of[entity[z]] = np.arange(n_rows[z], dtype=np.int32)
+                codes.append(code_of[members])
+                place = np.full(n_rows[z], -1, np.int32)
+                place[codes[-1]] = np.arange(len(members), dtype=np.int32)
+                kept = place[row[z]] >= 0
+                lists.append(machine.side(place[row[z][kept]], other[z][kept], sources[z].level[kept], len(members),
+                                          n_others[z], sources[z].n_levels))
+            out.tied.append(_Tied(domains, codes, lists, np.ones(len(members))))
+        return out
+
+    def set_about(self, about: Sequence[Floats], pooled: bool) -> None:
+        self.about = [self.machine.put(x) for x in about]
+        self.guess = [np.zeros((x.shape[1], t + self.size)) for x, t in zip(about, self.shapes, strict=True)]
+        self.pooled = pooled and len(about) > 1
+
+    def start(self, z: int, rows: Floats) -> None:
+        from pclf.engines.cpu_rows import squares
+
+        self.rows[z], self.square[z] = self.machine.put(rows), self.machine.put(squares(rows[:, self.shapes[z]:]))
+        self.trust[z] = self.machine.put(np.ones(len(rows)))
+
+    def expect(self, z: int, weights: Floats) -> None:
+        """The rows of a domain are around this regression on what is known about them."""
+        self.weights[z] = weights
+        self.mean[z] = self.about[z] @ self.machine.put(weights)
+        regression = self.attributes[z]
+        if regression is not None:
+            self.mean[z] = self.mean[z] + self.machine.put(regression.means())
+
+    def attribute_weights(self, z: int) -> Floats | None:
+        regression = self.attributes[z]
+        return None if regression is None else regression.weights
+
+    def step(self, other: "_Side", bases: Sequence[Floats], tilt: Sequence[Floats]) -> list[tuple[Floats, Floats]]:
+        """A Newton step of every row, given those of the other side. Gradient and Hessian of `base`, a domain."""
+        of_bases, machine = [], self.machine
+        self.sums, self.moments = [], {}
+        for z, base in enumerate(bases):
+            gradient, hessian, shape_cov, cov = machine.step(
+                self.apart[z], self.rows[z], self.square[z], self.trust[z], other.rows[z], other.square[z],
+                self.population.own[z], self.mean[z], self.population.freedom, base, tilt[z])
+            of_bases.append((gradient, hessian))
+            self.sums.append((shape_cov, cov))
+        for tied in self.tied:
+            parts = []
+            for z, codes, lists in zip(tied.domains, tied.codes, tied.lists, strict=True):
+                at = machine.put(codes)
+                gradient, hessian, base_gradient, base_hessian = machine.collect(
+                    lists, self.rows[z][at], other.rows[z], other.square[z], bases[z], tilt[z])
+                parts.append((gradient, hessian))
+                of_bases[z] = of_bases[z][0] + base_gradient, of_bases[z][1] + base_hessian
+            self._solve(tied, parts)
+        return of_bases
+
+    def _solve(self, tied: "_Tied", parts: Sequence[tuple[Floats, Floats]]) -> None:
+        """Rows of people who are in the same several domains, in one step each."""
+        machine, domains = self.machine, tied.domains
+        ends = np.cumsum([0, *(self.shapes[z] + self.size for z in domains)])
+        rows, means = (np.concatenate([machine.get(x[z][machine.put(codes)]) for z, codes in
+                                       zip(domains, tied.codes, strict=True)], axis=1) for x in (self.rows, self.mean))
+        covs = np.zeros((ends[-1], ends[-1]))
+        shape_covs, weighted = np.zeros_like(covs), np.zeros_like(covs)
+        squares = [np.zeros((len(rows), self.square[z].shape[1]), np.float32) for z in domains]
+        for some in (slice(i, i + TOGETHER) for i in range(0, len(rows), TOGETHER)):
+            gradient = np.concatenate([g[some] for g, _ in parts], axis=1)
+            trust = tied.trust[some]
+            cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient, [h[some] for _, h in parts])
+            covs += cov.sum(axis=0)
+            shape_covs += np.einsum("n,nij->ij", tied.trust_before(some), cov)
+            gap = rows[some] - means[some]
+            weighted += np.einsum("n,nij->ij", trust, cov) + gap.T @ (trust[:, None] * gap)
+            for i, z in enumerate(domains):
+                lower = np.tril_indices(self.size)
+                f = rows[some, ends[i] + self.shapes[z]:ends[i + 1]]
+                block = cov[:, ends[i] + self.shapes[z]:ends[i + 1], ends[i] + self.shapes[z]:ends[i + 1]]
+                squares[i][some, :len(lower[0])] = (block + f[:, :, None] * f[:, None, :])[:, lower[0], lower[1]]
+        for i, (z, codes) in enumerate(zip(domains, tied.codes, strict=True)):
+            at, own = machine.put(codes), slice(ends[i], ends[i + 1])
+            self.rows[z][at], self.square[z][at] = machine.put(rows[:, own]), machine.put(squares[i])
+            self.trust[z][at] = machine.put(tied.trust)
+            shape_cov, cov = self.sums[z]
+            t = self.shapes[z]
+            self.sums[z] = shape_cov + shape_covs[own, own][:t, :t], cov + covs[own, own]
+        for (i, a), (j, b) in combinations(enumerate(domains), 2):
+            at = np.concatenate([np.arange(ends[i], ends[i + 1]), np.arange(ends[j], ends[j + 1])])
+            before, n = self.moments.get((a, b), (0.0, 0.0))
+            self.moments[a, b] = before + weighted[np.ix_(at, at)], n + len(rows)
+
+    def learn(self, hyper: Hyper, ties: Ties, n_attribute: int, *, fixed_shape: bool) -> None:
+        """The population of the rows as they are. fixed_shape: the mean of a shape is 0 but for what is known."""
+        pooled = self._pooled_weights(hyper, fixed_shape) if self.pooled else self.guess
+        for z in range(len(self.rows)):
+            weights = self._regression(z, pooled[z], hyper, fixed_shape)
+            regression = self.attributes[z]
+            if regression is not None:
+                residual = self.machine.get(self.rows[z]) - self.machine.get(self.about[z] @ self.machine.put(weights))
+                regression.add(residual, self.rated[z])
+            self.weights[z] = weights
+        regressions = [r for r in self.attributes if r is not None]
+        if regressions:
+            AttributeRegression.solve_together(regressions, self.shapes, n_attribute, self.population.own)
+        own, numbers = [], []
+        for z in range(len(self.rows)):
+            self.expect(z, self.weights[z])
+            seen = self._seen(z)
+            gaps, trust, get = (self.rows[z] - self.mean[z])[seen], self.trust[z][seen], self.machine.get
+            t = self.shapes[z]
+            shape_cov, cov = self.sums[z]
+            own.append(covariance(get(gaps.T @ gaps) + cov,
+                                  get(gaps[:, :t].T @ (trust[:, None] * gaps[:, :t])) + shape_cov, len(gaps)))
+            numbers.append(len(gaps))
+        if len(own) > 1 and ties.any:
+            own = [self._near_kin(z, own, numbers, hyper, ties, n_attribute) for z in range(len(own))]
+        population = self.population.with_own(own)
+        if self.moments:
+            guess = _population(self.shapes, self.size, n_attribute, 1.0, 1.0,
+                                hyper.habit if fixed_shape else hyper.sameness, ties, 0.0).between
+            between = dict(population.between)
+            for (a, b), (moments, n) in self.moments.items():
+                between[a, b] = learned_between(moments, len(own[a]), n, guess[a, b], hyper.kin)
+            population = population.with_between(between)
+        self.population = population
+
+    def _near_kin(self, z: int, own: Sequence[Floats], numbers: Sequence[int], hyper: Hyper, ties: Ties,
+                  n_attribute: int) -> Floats:
+        """A covariance between what a domain's rows say and what those of the others do, on axes that mean the same."""
+        size, t = len(own[z]), self.shapes[z]
+        others = [y for y in range(len(own)) if y != z]
+        n_axes = self.size if ties.choices else n_attribute
+        expected, weight = np.zeros((size, size)), 0.0
+        for y in others:
+            n = min(t, self.shapes[y])
+            mine = np.concatenate([np.arange(n), t + np.arange(n_axes)]).astype(int)
+            theirs = np.concatenate([np.arange(n), self.shapes[y] + np.arange(n_axes)]).astype(int)
+            block = np.zeros((size, size))
+            rest = np.setdiff1d(np.arange(size), mine)
+            block[np.ix_(mine, mine)] = own[y][np.ix_(theirs, theirs)]
+            block[np.ix_(rest, rest)] = own[z][np.ix_(rest, rest)]
+            expected += numbers[y] * block
+            weight += numbers[y]
+        n = numbers[z]
+        return raised((n * own[z] + hyper.kin * expected / max(weight, 1e-9)) / (n + hyper.kin))
+
+    def result(self) -> list[Floats]:
+        """All rows: those without ratings are where they are expected, given the same person's rows elsewhere."""
+        get, out = self.machine.get, []
+        rows, means = [get(x) for x in self.rows], [get(x) for x in self.mean]
+        for z, rated in enumerate(self.rated):
+            made = np.where(rated[:, None], rows[z], means[z])
+            pattern = np.where(rated, 0, self.patterns[self.entity[z]])          # where else they have ratings
+            for found in np.unique(pattern[pattern > 0]):
+                here, gaps = np.flatnonzero(pattern == found), {}
+                for y in (y for y in range(len(rows)) if found >> y & 1):
+                    code_of = np.full(len(self.patterns), -1)
+                    code_of[self.entity[y]] = np.arange(len(self.entity[y]))
+                    there = code_of[self.entity[z][here]]
+                    gaps[y] = rows[y][there] - means[y][there]
+                made[here] += self.population.expected(z, gaps)
+            out.append(made)
+        return out
+
+    def _seen(self, z: int) -> Any:
+        return slice(None) if self.rated[z].all() else self.machine.put(np.flatnonzero(self.rated[z]))
+
+    def _normal(self, z: int, guess: Floats) -> tuple[Floats, Floats, Floats]:
+        """The normal equations of a domain's regression around a guess, and the mean squares of its columns."""
+        seen, get = self._seen(z), self.machine.get
+        x, y = self.about[z][seen], self.rows[z][seen]
+        regression = self.attributes[z]
+        if regression is not None:
+            y = y - self.machine.put(regression.means())[seen]
+        weighted = self.trust[z][seen][:, None] * x
+        squares = get((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
+        return get(x.T @ weighted), get(weighted.T @ (y - x @ self.machine.put(guess))), squares
+
+    def _regression(self, z: int, guess: Floats, hyper: Hyper, fixed_shape: bool) -> Floats:
+        """Weights of the columns of `about`: of the first, which is 1, by least squares, of the others near a guess."""
+        products, moments, squares = self._normal(z, guess)
+        weights = guess + _ridge(products, moments, squares, hyper.ridge)
+        if fixed_shape:
+            weights[0, :self.shapes[z]] = 0
+        return weights
+
+    def _pooled_weights(self, hyper: Hyper, fixed_shape: bool) -> list[Floats]:
+        """One regression over all domains with as many levels' shapes, from which each departs."""
+        out = list(self.guess)
+        for t in set(self.shapes):
+            domains = [z for z, own in enumerate(self.shapes) if own == t]
+            if len(domains) > 1:
+                parts = [self._normal(z, self.guess[z]) for z in domains]
+                n = np.array([max(1, int(self.rated[z].sum())) for z in domains])
+                squares = np.average([part[2] for part in parts], axis=0, weights=n)
+                found = _ridge(sum(p[0] for p in parts), sum(p[1] for p in parts), squares, hyper.ridge)
+                for z in domains:
+                    out[z] = self.guess[z] + found
+        return out
+
+
+class _Tied:
+    """People with ratings in the same several domains."""
+
+    def __init__(self, domains: list[int], codes: list[NDArray[np.int32]], lists: list[Lists], trust: Floats) -> None:
+        self.domains, self.codes, self.lists, self.trust = domains, codes, lists, trust
+        self._before = trust.copy()
+
+    def trust_before(self, some: slice) -> Floats:
+        """The trust that the step was made with."""
+        out = self._before[some].copy()
+        self._before[some] = self.trust[some]
+        return out
+
+
+def _ridge(products: Floats, moments: Floats, squares: Floats, ridge: float) -> Floats:
+    penalty = ridge * squares + 1e-9
+    penalty[0] = 1e-3
+    out: Floats = np.linalg.solve(products + np.diag(penalty), moments)
+    return out
+
+
+def _popcount(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    return sum((x >> i & 1 for i in range(63)), np.zeros_like(x))
