@@ -58,13 +58,23 @@ class Attributes:
 
     def facts(self, domain: str, code: int) -> dict[str, Any]:
         """What is known about one item, by column; values that were left out are not among it."""
-        row, start, out = self.of(domain)[[code]].toarray()[0], 0, {}
+        known = {name: values[0] for name, values in self._decoded(self.of(domain)[[code]]).items()}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def _decoded(self, matrix: Any) -> dict[str, list[Any]]:
+        """The values of each column that rows of features say; None where they say nothing."""
+        out, start = {}, 0
         for column in self.columns:
             end = start + len(column.features)
-            if (value := column.decode(row[start:end])) is not None:
-                out[column.name] = value
+            if end > start:
+                out[column.name] = [column.decode(row) for row in matrix[:, start:end].toarray()]
             start = end
         return out
+
+    def to_frame(self, domain: str, ids: Vocabulary) -> dict[str, Any]:
+        """What is known about the items of a domain that have a row, as a dict of columns."""
+        codes = np.flatnonzero(self.known(domain))
+        return {f"{self.whose[:-1]}_id": ids.decode(codes), **self._decoded(self.of(domain)[codes])}
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> Any:
         """The features of new items, {"genre": "horror|crime", "year": 1979} each.   (n, P) csr_array, float32
@@ -125,8 +135,10 @@ class Attributes:
         if not len(new):
             return out
         known = {_key(column.name) for column in self.columns}
-        facts = [{name: value for name, value in other.facts(domain, int(code)).items() if _key(name) in known}
-                 for code in new]
+        columns = {name: values for name, values in other._decoded(other.of(domain)[new]).items()
+                   if _key(name) in known}
+        facts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        facts = facts or [{} for _ in new]
         place = np.full(n, -1, np.int32)
         place[theirs[new]] = np.arange(len(new), dtype=np.int32)
         here = place >= 0
@@ -190,6 +202,10 @@ class Attributes:
         return domain
 
 
+class NothingTellsError(DataError):
+    """Tables of attributes without a column that is of use."""
+
+
 class Table(NamedTuple):
     """A table of attributes as it came: Arrow columns, and the line of its file where the first row is."""
 
@@ -250,8 +266,8 @@ def attributes_of(given: Mapping[str, Any], domains: Mapping[str, Domain], whose
     made = replace(made, columns=(*made.columns, *titles))
     if not made.features:
         reasons = "; ".join(f"{column.name!r}: {column.found}" for column in made.columns) or "no other column"
-        raise DataError(f"{called} must have a column that tells {whose} apart; got none beside the ids ({reasons}). "
-                        f"Add one, or leave {called} out.")
+        raise NothingTellsError(f"{called} must have a column that tells {whose} apart; got none beside the ids "
+                                f"({reasons}). Add one, or leave {called} out.")
     return (made if shared is None else _filled(made, shared)), domains
 
 
@@ -322,8 +338,8 @@ def _matched(table: Table, domain: Domain, whose: str, id_col: str | None, where
         n, some = len(rows), Vocabulary.of(ids).decode([0])[0]
         raise DataError(f"{where} must be of its {whose}, which have ids like {known.decode([0])[0]!r}; the column "
                         f"{column!r} has ids like {some!r}, and {n:,} of {len(codes):,} {'is' if n == 1 else 'are'} "
-                        f"among them. It is probably the wrong column: rename the right one to "
-                        f"{role.replace('col', 'id')!r} and that one to something else.")
+                        f"among them. This is probably the wrong column, or the table of another domain: rename the "
+                        f"right column to {role.replace('col', 'id')!r} and this one to something else.")
     _check_once(codes[rows], len(known), ids, table, where, rows)
     _check_whose(table, domain, whose, other, where, column)
     return _Matched(table, column, rows, codes[rows])

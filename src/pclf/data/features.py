@@ -5,8 +5,10 @@ Each kind of column gives a row of length about 1, whatever the number of its fe
     category    text; one feature a value
     several     `a|b|c`, or lists of text; one feature a value, k values of one row weigh 1 / sqrt(k) each
     number      hat functions: a value between two knots belongs to both, the more the nearer. So what depends on a
-                year can rise and fall again. The knots are the values themselves where there are 3 to 8, and else five
-                quantiles. Where there are too few rows for that, one feature: the standardised number
+                year can rise and fall again. The knots are the values themselves where there are 3 to 8, and else six
+                quantiles, for which a value that n rows have counts sqrt(n): most films are of the last ten years, and
+                the decades before must not be one step. Where there are too few rows, one feature: the standardised
+                number
     yes or no   0 or 1
     vector      lists of numbers of one length, such as the embedding of a text; standardised, over sqrt(length)
 
@@ -16,6 +18,7 @@ a column, the most frequent ones; letter case and blanks around it do not matter
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +32,9 @@ MOST = 500             # values of a category
 SEVERAL = 0.05         # the share of texts with a bar from which on bars are separators
 UNIQUE = 0.9           # the share of different texts from which on they are names or sentences, not categories
 FEW = 8                # different numbers that are knots themselves
-QUANTILES = (0.02, 0.25, 0.5, 0.75, 0.98)
+QUANTILES = (0.02, 0.2, 0.4, 0.6, 0.8, 0.98)
 WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+LOOKED_AT = 1000       # rows that show in a moment whether a column differs
 LEFT_OUT = "left out"
 
 Floats = NDArray[np.float64]
@@ -362,8 +366,8 @@ def _learn_several(name: str, domains: tuple[str, ...], lists: Any) -> ColumnInf
 
 
 def _categories(name: str, kind: str, domains: tuple[str, ...], texts: Any) -> ColumnInfo:
-    row, code, keys, spelled = _tokens(texts)
-    counts = np.bincount(code, minlength=len(keys))
+    table, keys, spelled = _tokens(texts)
+    counts, a_row = np.bincount(table.indices, minlength=len(keys)), np.diff(table.indptr)
     often = np.flatnonzero(counts >= FEWEST)
     kept = often[np.argsort(-counts[often], kind="stable")][:MOST]
     if not len(kept):
@@ -372,25 +376,29 @@ def _categories(name: str, kind: str, domains: tuple[str, ...], texts: Any) -> C
     found = f"{len(labels):,} value{'s' * (len(labels) > 1)}: {', '.join(labels[:3])}"
     found += f" and {len(labels) - 3:,} more" if len(labels) > 3 else ""
     if kind == "several":
-        found += f"; {len(row) / max(1, len(np.unique(row))):.1f} a row"
+        found += f"; {a_row[a_row > 0].mean():.1f} a row"
     if rare := len(keys) - len(kept):
         found += f"; {rare:,} rarer left out"
-    return ColumnInfo(name, kind, found + _gaps(len(texts) - len(np.unique(row))), domains, labels=labels)
+    return ColumnInfo(name, kind, found + _gaps(int((a_row == 0).sum())), domains, labels=labels)
 
 
 def _learn_number(name: str, domains: tuple[str, ...], values: Floats) -> ColumnInfo:
     given = values[~np.isnan(values)]
-    distinct = np.unique(given)
+    distinct, counts = np.unique(given, return_counts=True)
     if plain_name(name).endswith("id") and len(distinct) == len(given) > FEW and not (given % 1).any():
         raise _LeftOutError("every number is another, and the name says that they are ids")
-    knots: Floats = distinct if len(distinct) <= FEW else np.unique(
-        np.quantile(given, QUANTILES, method="nearest"))
+    knots = distinct if len(distinct) <= FEW else _quantiles(distinct, np.sqrt(counts))
     found = f"{given.min():.6g} to {given.max():.6g}{{}}{_gaps(len(values) - len(given))}"
     if len(knots) < 3 or len(given) < FEWEST * len(knots):
         spread = float(given.std()) or 1.0
         return ColumnInfo(name, "number", found.format(""), domains, mean=(float(given.mean()),), spread=(spread,))
     around = ", ".join(f"{knot:.6g}" for knot in knots)
     return ColumnInfo(name, "number", found.format(f", around {around}"), domains, knots=tuple(knots.tolist()))
+
+
+def _quantiles(values: Floats, weights: Floats) -> Floats:
+    below = (np.cumsum(weights) - weights / 2) / weights.sum()
+    return np.unique(values[np.searchsorted(below, QUANTILES).clip(max=len(values) - 1)])
 
 
 def _learn_yes_or_no(name: str, domains: tuple[str, ...], values: Floats) -> ColumnInfo:
@@ -422,25 +430,27 @@ def _gaps(missing: int) -> str:
 # Features
 
 
-def _tokens(texts: Any) -> tuple[NDArray[np.int64], NDArray[np.int32], Any, Any]:
-    """Text, or lists of it: (row, code) of each value of a row once, the values without case, and as first spelled."""
+def _tokens(texts: Any) -> tuple[Any, Any, Any]:
+    """Which rows have which values; the values in lower case; and as first spelled.   (n, values) csr_array of ones"""
     import pyarrow as pa
     import pyarrow.compute as pc
+    from scipy import sparse
 
     if is_str(texts.type):
         row, values = np.arange(len(texts)), texts
     else:
         row, values = pc.list_parent_indices(texts).to_numpy(), pc.list_flatten(texts)
-    values = _trimmed(values.cast(pa.large_string()))
-    given = pc.is_valid(values).to_numpy(zero_copy_only=False)
-    row, values = row[given], values.filter(pa.array(given))
-    spellings = values.dictionary_encode()                      # few, so that lower case is made of few
-    keys = pc.utf8_lower(spellings.dictionary).dictionary_encode()
-    code = keys.indices.to_numpy()[spellings.indices.to_numpy()] if len(values) else np.zeros(0, np.int32)
-    _, first = np.unique(keys.indices.to_numpy(), return_index=True)
-    pair = np.unique(row.astype(np.int64) * max(1, len(keys.dictionary)) + code)
-    row, code = np.divmod(pair, max(1, len(keys.dictionary)))
-    return row, code.astype(np.int32), keys.dictionary, spellings.dictionary.take(pa.array(first))
+    spellings = values.cast(pa.large_string()).dictionary_encode()       # few, so that few are trimmed and made small
+    trimmed = _trimmed(spellings.dictionary)
+    keys = pc.utf8_lower(trimmed).dictionary_encode()
+    key_of = keys.indices.fill_null(-1).to_numpy()
+    spelling = spellings.indices.fill_null(-1).to_numpy()
+    code = np.append(key_of, -1)[spelling]                               # -1 where there is no value
+    given = code >= 0
+    table = sparse.csr_array((given[given], (row[given], code[given])), shape=(len(texts), len(keys.dictionary)))
+    table.sum_duplicates()
+    first = np.unique(key_of[key_of >= 0], return_index=True)[1]
+    return table, keys.dictionary, trimmed.drop_null().take(pa.array(first))
 
 
 def _indicators(texts: Any, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
@@ -449,14 +459,14 @@ def _indicators(texts: Any, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
     import pyarrow.compute as pc
     from scipy import sparse
 
-    row, code, keys, spelled = _tokens(texts)
+    table, keys, spelled = _tokens(texts)
     known = pc.utf8_lower(pa.array(labels, pa.large_string()))
-    column = pc.index_in(keys, value_set=known).fill_null(-1).to_numpy()
-    here = column[code] >= 0
-    row, at = row[here], column[code[here]]
+    column = pc.index_in(keys, value_set=known).fill_null(-1).to_numpy()[table.indices]
+    here = column >= 0
+    row = np.repeat(np.arange(len(texts)), np.diff(table.indptr))[here]
     weight = 1 / np.sqrt(np.bincount(row, minlength=len(texts))[row])
-    made = sparse.csr_array((weight.astype(np.float32), (row, at)), shape=(len(texts), len(labels)))
-    return made, spelled.filter(pa.array(column < 0)).to_pylist()
+    made = sparse.csr_array((weight.astype(np.float32), (row, column[here])), shape=(len(texts), len(labels)))
+    return made, spelled.filter(pc.invert(pc.is_in(keys, value_set=known))).to_pylist()
 
 
 def _hats(values: Floats, knots: Floats) -> Any:
@@ -476,15 +486,17 @@ def _hats(values: Floats, knots: Floats) -> Any:
 def _dense(values: Floats) -> Any:
     from scipy import sparse
 
-    return sparse.csr_array(values.astype(np.float32))
+    n, width = values.shape
+    at = np.tile(np.arange(width, dtype=np.int32), n), np.arange(n + 1, dtype=np.int64) * width
+    made = sparse.csr_array((values.astype(np.float32).ravel(), *at), shape=values.shape)
+    made.eliminate_zeros()
+    return made
 
 
 def _differs(matrix: Any, start: NDArray[np.intp]) -> bool:
     """Whether two rows of one domain differ."""
-    for part in np.split(np.arange(matrix.shape[0]), start[1:]):
-        if len(part) > 1:
-            rows = matrix[part[0]:part[-1] + 1]
-            low, high = rows.min(axis=0).toarray(), rows.max(axis=0).toarray()
-            if (high - low > 1e-6).any():
+    for first, end in pairwise([*start.tolist(), matrix.shape[0]]):
+        for rows in (matrix[first:min(end, first + LOOKED_AT)], matrix[first:end]):     # mostly the first few do
+            if rows.shape[0] and (rows.max(axis=0) - rows.min(axis=0)).max() > 1e-6:
                 return True
     return False

@@ -297,6 +297,15 @@ class Ratings:
         d = self[name]
         return {"user_id": d.users.array()[d.user], "item_id": d.items.array()[d.item], "rating": d.ratings}
 
+    def facts(self, name: str, whose: Literal["items", "users"] = "items") -> dict[str, Any]:
+        """What is known about a domain's items, or users, as a dict of columns, which `attributes=` takes.
+
+        Values that were too rare to count are not among it.
+        """
+        known = self.attributes if whose == "items" else self.user_attributes
+        ids = self[name].items if whose == "items" else self[name].users
+        return {f"{whose[:-1]}_id": []} if known is None else known.to_frame(name, ids)
+
     def __repr__(self) -> str:
         sizes = [d.sizes() for d in self.domains.values()]
         widths = [max(map(len, column)) for column in zip(*sizes, strict=True)]
