@@ -525,7 +525,7 @@ def test_unknown_names_are_guessed():
 def test_every_usual_name_is_written_as_it_is_looked_up():
     names = [alias for aliases in columns.ALIASES.values() for alias in aliases]
     assert len(set(names)) == len(names)
-    assert all(columns._plain(alias) == alias for alias in names)
+    assert all(columns.plain_name(alias) == alias for alias in names)
 
 
 def test_columns_may_be_named_by_domain():

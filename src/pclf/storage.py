@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.atomic import replacing
+from pclf.data.attributes import Attributes
 from pclf.data.ratings import Domain, Ratings, Scale, Vocabulary
 from pclf.errors import ModelFileError
 
@@ -52,6 +53,10 @@ def save(path: str | Path, kind: str, settings: dict[str, Any], data: Ratings, a
             "users": _pack_ids(domain.users.ids, stored, f"data.{z}.users"),
             "items": _pack_ids(domain.items.ids, stored, f"data.{z}.items"),
         })
+    for key, known in (("attributes", data.attributes), ("user_attributes", data.user_attributes)):
+        if known is not None:
+            manifest[key] = known.description
+            stored |= known.to_arrays(f"{key}.")
     text = json.dumps(manifest, allow_nan=False)
     write_atomically(Path(path), stored, {"pclf": text, "sha256": _digest(text, stored)})
 
@@ -74,7 +79,9 @@ def load(path: str | Path) -> ModelFile:
             events=d["events"],
         )
     data = Ratings(domains, n_levels=manifest["levels"], shared_users=manifest["shared_users"],
-                   shared_items=manifest["shared_items"])
+                   shared_items=manifest["shared_items"],
+                   **{key: Attributes.from_arrays(manifest[key], stored, f"{key}.")
+                      for key in ("attributes", "user_attributes") if key in manifest})
     arrays = {name[6:]: a for name, a in stored.items() if name.startswith("model.")}
     return ModelFile(manifest["kind"], _tuples(manifest["settings"]), data, arrays, manifest["extra"])
 

@@ -66,7 +66,8 @@ def _run(debug: bool) -> int:
 
 def _as_typed(text: str) -> str:
     """Advice for Python, user_col=..., as options: --user-col ..."""
-    return re.sub(r"\b(user_col|item_col|rating_col|user_domain|encoding|duplicates|shared_users|scale)=(?=\.\.\.|')",
+    return re.sub(r"\b(user_col|item_col|rating_col|user_domain|encoding|duplicates|shared_users|scale|"
+                  r"attributes|user_attributes)=(?=\.\.\.|')",
                   lambda name: f"--{name[1].replace('_', '-')} ", text)
 
 

@@ -31,8 +31,8 @@ def pairs(words: Sequence[str], what: str, value: str = "FILE", example: str = "
 
 
 def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | None, rating_col: str | None,
-                 scale: Sequence[str], titles: Sequence[str], shared_users: bool, shared_items: bool,
-                 duplicates: str, encoding: str, events: bool) -> "Ratings":
+                 scale: Sequence[str], titles: Sequence[str], attributes: Sequence[str], user_attributes: Sequence[str],
+                 shared_users: bool, shared_items: bool, duplicates: str, encoding: str, events: bool) -> "Ratings":
     """Ratings, or events, from NAME=FILE words; a catalogue name such as `demo` alone loads that data set."""
     from pclf import datasets
     from pclf.data.ratings import Ratings
@@ -42,23 +42,23 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
             raise typer.BadParameter(f"say what the file holds: NAME={files[0]}, such as "
                                      f"{Path(files[0]).stem}={files[0]}.")
         _refuse(f"{files[0]!r} is a data set, and only files go with", user_col=user_col, item_col=item_col,
-                rating_col=rating_col, scale=scale, titles=titles, shared_users=shared_users, shared_items=shared_items,
+                rating_col=rating_col, scale=scale, titles=titles, attributes=attributes,
+                user_attributes=user_attributes, shared_users=shared_users, shared_items=shared_items,
                 duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events)
         return datasets.load(files[0])
     known = {name: read_titles(Path(file), encoding) for name, file in pairs(titles, "--titles").items()}
-    names: dict[str, Any] = {"user_col": _column(user_col), "item_col": _column(item_col), "encoding": encoding}
+    options: dict[str, Any] = {
+        "user_col": _column(user_col), "item_col": _column(item_col), "encoding": encoding,
+        "shared_users": shared_users, "shared_items": shared_items, "titles": known or None,
+        "attributes": pairs(attributes, "--attributes", example="books=book_facts.csv"),
+        "user_attributes": pairs(user_attributes, "--user-attributes", example="books=readers.csv")}
     if events:
         _refuse("events go without", rating_col=rating_col, scale=scale, duplicates=duplicates != "error")
-        data = Ratings.from_events(pairs(files, "DOMAIN=FILE"), **names, shared_users=shared_users,
-                                   shared_items=shared_items, titles=known or None)
-    else:
-        by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
-        scales = {name: _scale(name, value) for name, value in by_name.items()}
-        data = Ratings.from_files(
-            pairs(files, "DOMAIN=FILE"), **names, rating_col=_column(rating_col), scale=scales or None,
-            shared_users=shared_users, shared_items=shared_items, titles=known or None,
-            duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
-    return data
+        return Ratings.from_events(pairs(files, "DOMAIN=FILE"), **options)
+    by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
+    scales = {name: _scale(name, value) for name, value in by_name.items()}
+    options |= {"rating_col": _column(rating_col), "scale": scales or None, "duplicates": duplicates}
+    return Ratings.from_files(pairs(files, "DOMAIN=FILE"), **options)
 
 
 def _column(text: str | None) -> str | dict[str, str] | None:

@@ -32,6 +32,9 @@ ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as b
 Encoding = Annotated[str, typer.Option(help="Of the text files, such as latin-1.")]
 UserDomain = Annotated[str | None, typer.Option(help="Where to look the user up.")]
 Titles = Annotated[list[str], typer.Option(help="DOMAIN=FILE with item ids and a column `title`.")]
+ItemAttributes = Annotated[list[str], typer.Option("--attributes", help="DOMAIN=FILE with item ids and what is known "
+                                                   "about the items: genre, year, ...")]
+UserAttributes = Annotated[list[str], typer.Option(help="DOMAIN=FILE, the same for users.")]
 SharedUsers = Annotated[bool, typer.Option(help="The same user id in two domains is the same person.")]
 SharedItems = Annotated[bool, typer.Option(help="The same item id in two domains is the same thing.")]
 Events = Annotated[bool, typer.Option("--events", help="The files say who did what, without ratings.")]
@@ -54,8 +57,8 @@ def pclf(ctx: typer.Context,
 
 @app.command(epilog="Example: pclf demo --seed 1")
 def demo(seed: Seed = 0,
-         files: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write movies.csv, books.csv and "
-                                                    "book_titles.csv there instead, to try commands on.")] = None,
+         files: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write movies.csv, books.csv and what "
+                                                    "is known about them there instead, to try commands on.")] = None,
          as_json: AsJson = False) -> None:
     """Fit three generated catalogues, compare with other models, and recommend across them."""
     if files is not None:
@@ -96,15 +99,16 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         restarts: Annotated[int | None, typer.Option(help="Fits whose predictions are averaged.")] = None,
         engine: Engine = "auto", threads: Threads = None, seed: Seed = 0, user_col: UserCol = None,
         item_col: ItemCol = None, rating_col: RatingCol = None, scale: ScaleOption = [],  # noqa: B006
-        titles: Titles = [], shared_users: SharedUsers = False, shared_items: SharedItems = False,  # noqa: B006
-        duplicates: Duplicates = "error", encoding: Encoding = "utf-8", events: Events = False, config: Config = None,
+        titles: Titles = [], attributes: ItemAttributes = [], user_attributes: UserAttributes = [],  # noqa: B006
+        shared_users: SharedUsers = False, shared_items: SharedItems = False, duplicates: Duplicates = "error",
+        encoding: Encoding = "utf-8", events: Events = False, config: Config = None,
         as_json: AsJson = False) -> None:
     """Learn a model from one file of ratings, or events, a domain, and save it."""
     if out.is_dir():
         raise typer.BadParameter(f"--out must be a file; {out} is a folder.")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
-                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
-                 events=events)
+                 attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
+                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
     fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
                      n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
                      common_weight=common_weight, max_iter=max_iter, n_restarts=restarts)
@@ -206,15 +210,16 @@ def evaluate(files: Files,
                                                         "Bias,FMM,RMGM,PCLF, of events the last three.")] = None,
              repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
              seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
-             scale: ScaleOption = [], shared_users: SharedUsers = False,  # noqa: B006
+             scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
+             user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
              shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
              events: Events = False, config: Config = None, as_json: AsJson = False) -> None:
     """Measure models on held-out ratings, or lists on held-out events, of your data, with paired tests."""
     from pclf.cli import reports
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
-                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
-                 events=events)
+                 attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
+                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
     rows, text = reports.evaluate(data, protocol, models, repeats, seed)
     return _json(rows) if as_json else print(text)
 
@@ -224,7 +229,8 @@ def audit(files: Files,
           given: Annotated[int, typer.Option(min=1, help="Ratings, or events, that a held-out user keeps.")] = 10,
           repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 5,
           seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
-          scale: ScaleOption = [], shared_users: SharedUsers = False,  # noqa: B006
+          scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
+          user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
           shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
           events: Events = False, config: Config = None, as_json: AsJson = False) -> None:
     """Does pooling help? Each domain with and without the others, against a shuffled control."""
@@ -232,8 +238,8 @@ def audit(files: Files,
     from pclf.evaluate.audit import audit as run_audit
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
-                 shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
-                 events=events)
+                 attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
+                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
     found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
     return _json(found.to_dict()) if as_json else print(found)
 

@@ -174,20 +174,59 @@ def check_present(column: Coded, what: str) -> None:
 
 def frame_columns(frame: Any, names: Mapping[str, str | None], where: str) -> list[Any]:
     """Columns of a pandas, polars or pyarrow frame, or a dict, found by name or by what they are usually called."""
+    by_name = _by_name(frame, where)
+    return [as_column(by_name[c]) for c in find_columns(list(by_name), names, where)]
+
+
+def frame_table(frame: Any, where: str) -> dict[str, Any]:
+    """All columns of such a frame, as Arrow chunked arrays. NaN is missing; values of several types are text."""
+    return {name: _as_arrow(values, f"{where}: column {name!r}") for name, values in _by_name(frame, where).items()}
+
+
+def _by_name(frame: Any, where: str) -> dict[str, Any]:
     import narwhals as nw
 
     if isinstance(frame, Mapping):
-        return [as_column(frame[c]) for c in find_columns(list(frame), names, where)]
+        return {str(name): values for name, values in frame.items()}
     try:
         table = nw.from_native(frame, eager_only=True)
-        by_name = {str(c): c for c in table.columns}
+        return {str(c): table.get_column(c) for c in table.columns}
     except nw.exceptions.DuplicateError as error:
         raise DataError(f"{where}: column names must differ; {' '.join(str(error).split())}") from None
     except TypeError:
         hint = " Collect it first." if hasattr(frame, "collect") else ""
         raise DataError(f"{where} must be a pandas, polars or pyarrow frame; "
                         f"got {type(frame).__name__}.{hint}") from None
-    return [_frame_column(table.get_column(by_name[c])) for c in find_columns(list(by_name), names, where)]
+
+
+def _as_arrow(values: Any, where: str) -> Any:
+    import narwhals as nw
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        return values
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, pa.Array)):
+        raise DataError(f"{where} must be a sequence or an array; got {values!r}")
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        flat = pa.array(np.ascontiguousarray(values).ravel(), from_pandas=True)
+        return pa.chunked_array([pa.FixedSizeListArray.from_arrays(flat, values.shape[1])])
+    series = nw.from_native(values, series_only=True, pass_through=True)
+    try:
+        made = series.to_arrow() if isinstance(series, nw.Series) else pa.array(values, from_pandas=True)
+    except (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError):
+        try:
+            made = pa.array([_text(v) for v in (series.to_list() if isinstance(series, nw.Series) else values)])
+        except pa.ArrowException:
+            raise DataError(f"{where} must hold lists, or single values; got both") from None
+    return made if isinstance(made, pa.ChunkedArray) else pa.chunked_array([made])
+
+
+def _text(value: Any) -> Any:
+    """A value as text, several values as a list of text."""
+    if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
+        several = sorted(map(str, value)) if isinstance(value, (set, frozenset)) else map(str, value)
+        return list(several)
+    return None if is_missing(value) else str(value)
 
 
 def find_columns(available: Sequence[str], names: Mapping[str, str | None], where: str) -> list[str]:
@@ -204,16 +243,21 @@ def _find(available: Sequence[str], role: str, given: str | None, where: str) ->
         if given not in available:
             raise DataError(f"{where}: {did_you_mean(given, available, 'column')}")
         return given
-    plain = {_plain(name): name for name in reversed(available)}
-    for alias in ALIASES[role]:
-        if alias in plain:
-            return plain[alias]
+    if (found := find_alias(available, role)) is not None:
+        return found
+    plain = {plain_name(name): name for name in reversed(available)}
     guess = next((plain[m[0]] for alias in ALIASES[role]
                   if (m := difflib.get_close_matches(alias, plain, n=1, cutoff=0.75))), None)
     hint = f"did you mean {guess!r}? " if guess else ""
     way_out = "Rename one" if role == "title_col" else f"Pass {role}=..."
     raise DataError(f"{where}: there must be a column like {ALIASES[role][0]!r}; {hint}got "
                     f"{', '.join(map(repr, available[:20]))}. {way_out}")
+
+
+def find_alias(available: Sequence[str], role: str) -> str | None:
+    """The first column with one of the usual names, the best name first."""
+    plain = {plain_name(name): name for name in reversed(available)}
+    return next((plain[alias] for alias in ALIASES[role] if alias in plain), None)
 
 
 def _frame_column(series: Any) -> Any:
@@ -278,7 +322,7 @@ def _float(value: Any) -> float:
         return float("nan")
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     return "".join(c for c in name.casefold() if c.isalnum())
 
 

@@ -68,10 +68,15 @@ class Domain:
         what = "event" if self.events else "rating"
         return [count(self.n_users, "user"), count(self.n_items, "item"), count(len(self), what)]
 
-    def compact(self) -> "Domain":
-        """Without the users and items that have no ratings."""
+    def rated(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The codes of the users and of the items that have ratings."""
         users, items = (np.flatnonzero(np.bincount(codes, minlength=len(ids)))
                         for codes, ids in ((self.user, self.users), (self.item, self.items)))
+        return users, items
+
+    def compact(self) -> "Domain":
+        """Without the users and items that have no ratings."""
+        users, items = self.rated()
         titles = None if self.titles is None else tuple(self.titles[i] for i in items)
         return replace(self, users=self.users.take(users), items=self.items.take(items), titles=titles,
                        user=_renumbered(self.user, users, len(self.users)),

@@ -10,6 +10,7 @@ import csv
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from pclf.errors import DataError, did_you_mean
 SEPARATORS = ("::", "\t", ";", "|", ",")
 TEXT, PARQUET = (".csv", ".tsv", ".dat", ".data", ".txt"), (".parquet", ".pq")
 PACKED = (".gz", ".bz2", ".zst", ".lz4")
+UNIT = "\x1f"       # stands in for `::`
 BLOCK = 1 << 24    # bytes of text parsed at a time
 AHEAD = 4          # blocks that may wait to be encoded
 BATCH = 1 << 20    # rows of a Parquet file decoded at a time
@@ -29,8 +31,51 @@ Names = Mapping[str, str | None]
 
 def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") -> list[Coded]:
     """The columns of a file that are asked for, such as user, item and rating."""
-    import pyarrow as pa
+    file, kind = _checked(path, encoding)
+    with _whole(file, kind):
+        if kind in PARQUET:
+            return _coded(_parquet_batches(file, names), len(names), file)
+        form = _form(file, names, encoding)
+        columns = _coded(_text_batches(file, form, encoding), len(names), file)
+        return [replace(tidied(c), line=1 + form.blank + form.header) for c in columns]
 
+
+def read_table(path: str | os.PathLike[str], encoding: str = "utf-8") -> tuple[dict[str, Any], int | None]:
+    """All columns of a file with names in its first line, as Arrow arrays; of a text file as text, empty is missing.
+
+    The number is the line of the first row, for a text file.
+    """
+    import pyarrow as pa
+    import pyarrow.csv as pc
+    import pyarrow.parquet as pq
+
+    file, kind = _checked(path, encoding)
+    with _whole(file, kind):
+        if kind in PARQUET:
+            table, line = pq.read_table(file), None
+        else:
+            separator, fields, blank, quoted = _opening(file, encoding)
+            line = blank + 2
+            source: Any = str(file)
+            if separator == "::":                                      # Arrow splits at one character
+                with pa.input_stream(str(file), compression="detect") as stream:
+                    source = pa.BufferReader(stream.read().decode(encoding).replace("::", UNIT).encode())
+                encoding = "utf-8"
+            table = pc.read_csv(
+                source, pc.ReadOptions(column_names=fields, skip_rows=blank + 1, encoding=encoding),
+                pc.ParseOptions(delimiter=UNIT if separator == "::" else separator, newlines_in_values=quoted,
+                                quote_char=False if separator == "::" else '"'),
+                pc.ConvertOptions(column_types=dict.fromkeys(fields, pa.string()), strings_can_be_null=True))
+    for name in table.column_names:
+        if table.column_names.count(name) > 1:
+            raise DataError(f"{file}: column names must differ; got {name!r} {table.column_names.count(name)} times")
+    if not table.num_rows:
+        raise DataError(f"{file} must have at least one row of data; got none")
+    return dict(zip(table.column_names, table.columns, strict=True)), line
+
+
+def _checked(path: str | os.PathLike[str], encoding: str) -> tuple[Path, str]:
+    """A file that is there, and its suffix."""
     file = Path(path).expanduser()
     if file.is_dir():
         raise DataError(f"{file} must be a file; it is a folder")
@@ -45,12 +90,16 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
     kind = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in PACKED), "")
     if kind not in TEXT + PARQUET:
         raise DataError(f"{file}: the suffix must be one of {', '.join(TEXT + PARQUET)}; got {kind!r}")
+    return file, kind
+
+
+@contextmanager
+def _whole(file: Path, kind: str) -> Iterator[None]:
+    """What Arrow says about a broken file, as an error of ours."""
+    import pyarrow as pa
+
     try:
-        if kind in PARQUET:
-            return _coded(_parquet_batches(file, names), len(names), file)
-        form = _form(file, names, encoding)
-        columns = _coded(_text_batches(file, form, encoding), len(names), file)
-        return [replace(_as_numbers(_trimmed(c)), line=1 + form.blank + form.header) for c in columns]
+        yield
     except (pa.ArrowException, UnicodeError) as error:
         hint = " Pass encoding=..., for example 'latin-1'." if "utf" in str(error).lower() else ""
         raise DataError(f"{file} must be a whole {'Parquet file' if kind in PARQUET else 'table of text'}; "
@@ -104,7 +153,9 @@ class Form(NamedTuple):
     quoted: bool          # values may have line ends in them
 
 
-def _form(file: Path, names: Names, encoding: str) -> Form:
+def _opening(file: Path, encoding: str) -> tuple[str, list[str], int, bool]:
+    """What the first line that is not blank says: the separator, its fields, the lines before it; and if there are
+    quotes."""
     import pyarrow as pa
 
     with pa.input_stream(str(file), compression="detect") as stream:
@@ -116,7 +167,11 @@ def _form(file: Path, names: Names, encoding: str) -> Form:
     line = lines[blank]
     separator = max(SEPARATORS, key=line.count)
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
-    fields = [field.strip() for field in fields]
+    return separator, [field.strip() for field in fields], blank, '"' in opening
+
+
+def _form(file: Path, names: Names, encoding: str) -> Form:
+    separator, fields, blank, quoted = _opening(file, encoding)
     last = max((i for i, role in enumerate(names) if role != "title_col"), default=0)   # a number, if not its name
     header = not _is_number(*fields[last:last + 1])
     if not header:
@@ -128,7 +183,7 @@ def _form(file: Path, names: Names, encoding: str) -> Form:
             found = find_columns(fields, names, str(file))
         except DataError as error:
             raise DataError(f"{error}, or put a line of names first if this one holds values already") from None
-    return Form(separator, fields, found, header, blank, '"' in opening)
+    return Form(separator, fields, found, header, blank, quoted)
 
 
 def _text_batches(file: Path, form: Form, encoding: str) -> Iterator[Any]:
@@ -166,6 +221,11 @@ def _is_number(field: str = "") -> bool:
     except ValueError:
         return False
     return True
+
+
+def tidied(column: Coded) -> Coded:
+    """Values of a text file without the blanks around them, as whole numbers where all of them are."""
+    return _as_numbers(_trimmed(column))
 
 
 def _trimmed(column: Coded) -> Coded:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pclf.data.attributes import Attributes, attributes_of
 from pclf.data.columns import Coded, as_column, check_present, coded, coded_rows, frame_columns
 from pclf.data.domain import Domain, count, domain_of
 from pclf.data.scale import Scale, as_scale, check_levels
@@ -40,6 +41,8 @@ class Options(TypedDict, total=False):
     another, all become text.
     `duplicates`: what to do when a user rates an item twice: "error", keep the "last", or take the "mean",
     rounded to the scale. `titles`: {domain: {item_id: title}}, for display.
+    `attributes`, `user_attributes`: a table for each domain that has one, with a row an item or a user: a frame, a dict
+    of columns, or the path of a file. `pclf.data.features` says how columns are understood.
     """
 
     scale: Any
@@ -48,6 +51,8 @@ class Options(TypedDict, total=False):
     shared_items: bool
     duplicates: Literal["error", "last", "mean"]
     titles: Mapping[str, Mapping[Any, str]] | None
+    attributes: Mapping[str, Any] | None
+    user_attributes: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -67,10 +72,17 @@ class Ratings:
     n_levels: int = 0   # 0: by the lengths of the scales
     shared_users: bool = False
     shared_items: bool = False
+    attributes: Attributes | None = None        # of items
+    user_attributes: Attributes | None = None
 
     def __post_init__(self) -> None:
         if not self.domains:
             raise DataError("ratings must have at least one domain; got none")
+        for known, whose in ((self.attributes, "items"), (self.user_attributes, "users")):
+            for name, d in self.domains.items():
+                if known is not None and (n := known.of(name).shape[0]) != len(getattr(d, whose)):
+                    raise DataError(f"domain {name!r}: there must be a row of attributes for each of its "
+                                    f"{len(getattr(d, whose)):,} {whose}; got {n:,}")
         rated = [d for d in self.domains.values() if not d.events]         # events have two, whatever others have
         lengths = [len(d.scale) for d in rated or self.domains.values()]
         n_levels = self.n_levels or min((n for n in lengths if n >= ENOUGH), default=max(lengths))
@@ -92,7 +104,7 @@ class Ratings:
         def read(name: str, frame: Any) -> list[Coded]:
             return [coded(c) for c in frame_columns(frame, _of_domain(names, name, frames), f"domain {name!r}")]
 
-        return _made(frames, read, "frame", **options)
+        return _made(frames, read, "frame", names, **options)
 
     @classmethod
     def from_frame(cls, frame: Any, *, domain_col: str = "domain", user_col: str | None = None,
@@ -112,7 +124,7 @@ class Ratings:
         def read(name: str, rows: NDArray[np.intp]) -> list[Coded]:
             return [coded_rows(c, rows) for c in columns]
 
-        return _made(rows, read, "rows", **options)
+        return _made(rows, read, "rows", {"user_col": user_col, "item_col": item_col}, **options)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, tuple[Any, Any, Any]], **options: Unpack[Options]) -> "Ratings":
@@ -141,12 +153,14 @@ class Ratings:
         def read(name: str, path: str | os.PathLike[str]) -> list[Coded]:
             return files.read(path, _of_domain(names, name, paths), encoding)
 
-        return _made(paths, read, "path", **options)
+        return _made(paths, read, "path", names, encoding, **options)
 
     @classmethod
     def from_events(cls, logs: Mapping[str, Any], *, user_col: Column = None, item_col: Column = None,
                     encoding: str = "utf-8", shared_users: bool = False, shared_items: bool = False,
-                    titles: Mapping[str, Mapping[Any, str]] | None = None) -> "Ratings":
+                    titles: Mapping[str, Mapping[Any, str]] | None = None,
+                    attributes: Mapping[str, Any] | None = None,
+                    user_attributes: Mapping[str, Any] | None = None) -> "Ratings":
         """From what people did, without ratings: a file, a frame or (users, items) for each domain.
 
         Who did something twice did it. PCLF, RMGM and FMM learn from events; see `pclf.data.events`.
@@ -166,8 +180,9 @@ class Ratings:
                 columns = [coded(c) for c in frame_columns(log, _of_domain(names, name, logs), f"domain {name!r}")]
             return [*columns, Coded(np.zeros(len(columns[0]), np.int32), np.ones(1))]
 
-        made = _made(logs, read, "log", scale=(0, 1), shared_users=shared_users, shared_items=shared_items,
-                     duplicates="last", titles=titles)
+        made = _made(logs, read, "log", names, encoding, scale=(0, 1), shared_users=shared_users,
+                     shared_items=shared_items, duplicates="last", titles=titles, attributes=attributes,
+                     user_attributes=user_attributes)
         return replace(made, domains={name: replace(d, events=True) for name, d in made.domains.items()})
 
     @cached_property
@@ -233,11 +248,34 @@ class Ratings:
 
     def compact(self) -> "Ratings":
         """Without the users and items that have no ratings."""
-        return replace(self, domains={name: d.compact() for name, d in self.domains.items()})
+        kept = {name: d.rated() for name, d in self.domains.items()}
+        return replace(
+            self, domains={name: d.compact() for name, d in self.domains.items()},
+            attributes=self.attributes and self.attributes.take({name: items for name, (_, items) in kept.items()}),
+            user_attributes=(self.user_attributes
+                             and self.user_attributes.take({name: users for name, (users, _) in kept.items()})))
 
     def only(self, names: str | Iterable[str]) -> "Ratings":
         """Some of the domains, with as many levels as before."""
-        return replace(self, domains={n: self[n] for n in ([names] if isinstance(names, str) else names)})
+        kept = {n: self[n] for n in ([names] if isinstance(names, str) else names)}
+        return replace(self, domains=kept, attributes=self.attributes and self.attributes.only(list(kept)),
+                       user_attributes=self.user_attributes and self.user_attributes.only(list(kept)))
+
+    def joined(self, other: "Ratings", name: str) -> tuple["Ratings", "Ratings"]:
+        """Both with the users and items of both in a domain, in the same codes, and with our attributes, if we have
+        some."""
+        mine, theirs = self[name].joined(other[name])
+        known: dict[str, Any] = {}
+        for key, whose in (("attributes", "items"), ("user_attributes", "users")):
+            ours, others = getattr(self, key), getattr(other, key)
+            codes = [getattr(made, whose).find(getattr(d, whose).ids)
+                     for made, d in ((mine, self[name]), (theirs, other[name]))]
+            if ours is None:
+                ours, others, codes = others, None, codes[::-1]
+            known[key] = ours and ours.joined(others, name, *codes, len(getattr(mine, whose)))
+        both = [replace(part, domains={**part.domains, name: domain}, **known)
+                for part, domain in ((self, mine), (other, theirs))]
+        return both[0], both[1]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -247,12 +285,26 @@ class Ratings:
             seal.update(repr((d.name, d.n_users, d.n_items, len(d), d.scale.values, d.events)).encode())
             for column, dtype in ((d.user, "<i4"), (d.item, "<i4"), (d.value, "u1")):
                 seal.update(np.ascontiguousarray(column, dtype).data)
+        for known in (self.attributes, self.user_attributes):
+            if known is not None:
+                seal.update(repr((known.whose, known.features)).encode())
+                for column in known.to_arrays().values():
+                    seal.update(np.ascontiguousarray(column).data)
         return seal.hexdigest()
 
     def to_frame(self, name: str) -> dict[str, NDArray[Any]]:
         """A domain's ratings as a dict of columns, which `from_frames`, pandas and polars take."""
         d = self[name]
         return {"user_id": d.users.array()[d.user], "item_id": d.items.array()[d.item], "rating": d.ratings}
+
+    def facts(self, name: str, whose: Literal["items", "users"] = "items") -> dict[str, Any]:
+        """What is known about a domain's items, or users, as a dict of columns, which `attributes=` takes.
+
+        Values that were too rare to count are not among it.
+        """
+        known = self.attributes if whose == "items" else self.user_attributes
+        ids = self[name].items if whose == "items" else self[name].users
+        return {f"{whose[:-1]}_id": []} if known is None else known.to_frame(name, ids)
 
     def __repr__(self) -> str:
         sizes = [d.sizes() for d in self.domains.values()]
@@ -262,7 +314,7 @@ class Ratings:
         for d, own in zip(self.domains.values(), sizes, strict=True):
             cells = [s.rjust(width) for s, width in zip(own, widths, strict=True)]
             lines.append("  ".join(["", d.name.ljust(longest), *cells, str(d.scale)]))
-        return "\n".join(lines)
+        return "\n".join([*lines, *(repr(known) for known in (self.attributes, self.user_attributes) if known)])
 
     def _repr_html_(self) -> str:
         head = ["domain", "users", "items", "ratings", "density", "scale"]
@@ -278,10 +330,12 @@ class Ratings:
                 + (f", {' and '.join(shared)} shared" if shared else ""))
 
 
-def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], what: str, *,
+def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], what: str,
+          id_cols: Mapping[str, Column] | None = None, encoding: str = "utf-8", *,
           scale: Any = None, levels: int | None = None, shared_users: bool = False,
           shared_items: bool = False, duplicates: str = "error",
-          titles: Mapping[str, Mapping[Any, str]] | None = None) -> Ratings:
+          titles: Mapping[str, Mapping[Any, str]] | None = None, attributes: Mapping[str, Any] | None = None,
+          user_attributes: Mapping[str, Any] | None = None) -> Ratings:
     """Ratings, domain by domain: the columns of one are let go before the next is read."""
     if not isinstance(sources, Mapping) or not all(isinstance(name, str) for name in sources):
         raise DataError(f"ratings must come as a dict {{domain name: {what}}}; got {type(sources).__name__}"
@@ -305,7 +359,14 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], w
         if shared and len(domains) > 1 and getattr(made, f"n_{which}") == apart:
             warnings.warn(f"{which} are shared, but no id is in two domains: none is known elsewhere.", UserWarning,
                           stacklevel=3)
-    return made
+    known: dict[str, Any] = {}
+    for key, whose, given in (("attributes", "items", attributes), ("user_attributes", "users", user_attributes)):
+        if given is not None and given != {}:
+            one = whose[:-1]
+            named = {name: _of_domain(id_cols or {}, name, domains).get(f"{one}_col") for name in domains}
+            rows = getattr(made, f"{one}_rows") if getattr(made, f"shared_{whose}") else None
+            known[key], domains = attributes_of(given, domains, whose, named, encoding, rows)
+    return replace(made, domains=domains, **known) if known else made
 
 
 def _of_domain(names: Mapping[str, Column], domain: str, domains: Iterable[str]) -> dict[str, str | None]:

@@ -46,10 +46,9 @@ class Split:
                 raise DataError(f"both parts of {name!r} must have the same scale; got {mine.scale} and "
                                 f"{theirs.scale}. Pass scale=... to both.")
             if mine.users != theirs.users or mine.items != theirs.items:
-                for part, domain in zip(("train", "test"), mine.joined(theirs), strict=True):
-                    ratings = getattr(self, part)
-                    domains = {**ratings.domains, name: domain}
-                    object.__setattr__(self, part, replace(ratings, domains=domains, n_levels=self.train.n_levels))
+                train, test = self.train.joined(self.test, name)
+                object.__setattr__(self, "train", train)
+                object.__setattr__(self, "test", replace(test, n_levels=train.n_levels))
 
     @classmethod
     def of(cls, data: Ratings, parts: Mapping[str, Part], recipe: Mapping[str, Any]) -> "Split":

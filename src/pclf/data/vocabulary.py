@@ -129,6 +129,21 @@ class Vocabulary:
                 pass
         return self._look_up(column.to_pylist())
 
+    def find(self, ids: Any) -> Codes:
+        """The same for ids that may be written otherwise: 7 finds "7", and "7" finds 7.   (n,)"""
+        import pyarrow as pa
+
+        if not len(ids):
+            return np.zeros(0, np.int32)
+        column = as_column(ids)
+        if not isinstance(column, Sequence) and self.kind == ("int" if is_int(column.type) else "str"):
+            return self.encode(column)
+        text = [str(i) for i in column] if isinstance(column, Sequence) else column.cast(pa.large_string())
+        if self.kind != "object":
+            return self.as_text().encode(text)
+        known = {str(id): code for code, id in enumerate(self.ids)}
+        return np.fromiter((known.get(i, -1) for i in map(str, text)), np.int32, len(text))
+
     def decode(self, codes: ArrayLike) -> list[Any]:
         """The id of each code, as Python objects."""
         codes = np.asarray(codes, np.intp)

@@ -97,6 +97,8 @@ MOVIELENS = ("F. M. Harper and J. A. Konstan. The MovieLens Datasets: History an
              "ACM Transactions on Interactive Intelligent Systems 5(4), 2015.")
 BOOKCROSSING = ("C.-N. Ziegler, S. M. McNee, J. A. Konstan and G. Lausen. Improving Recommendation Lists "
                 "Through Topic Diversification. WWW 2005.")
+AMAZON = ("J. McAuley, C. Targett, Q. Shi and A. van den Hengel. Image-Based Recommendations on Styles and "
+          "Substitutes. SIGIR 2015.")
 RESEARCH = "research only, no passing on"
 
 # GroupLens publishes MD5 sums alone (0e33842e... and c4d9eecf...). The SHA-256 of the same archives are those
@@ -124,6 +126,21 @@ _CATALOGUE = {entry.name: entry for entry in (
                         "sha256:a6898adb50b9ca05aa231689da44c217cb524e7ebd39d264c56e2832f2c54e20",
                         size=5_917_549)),
     Dataset(
+        "ml-latest-small", "MovieLens latest-small", "movielens", ("movies",),
+        n_ratings=100_836, n_users=610, n_items=9_724, scale="0.5-5 by 0.5",
+        licence="research; may be passed on under the same terms", citation=MOVIELENS,
+        homepage="https://grouplens.org/datasets/movielens/latest/",
+        folder="ml-latest-small", files=(("ratings.csv",),), extras=("movies.csv", "links.csv", "README.txt"),
+        note="GroupLens replaces its contents from time to time; these are of September 2018"),
+    Dataset(
+        "movietweetings", "MovieTweetings 100K", "movietweetings", ("movies",),
+        n_ratings=100_000, n_users=16_554, n_items=10_506, scale="0-10", licence="research",
+        citation="S. Dooms, T. De Pessemier and L. Martens. MovieTweetings: a Movie Rating Dataset Collected From "
+                 "Twitter. CrowdRec at RecSys 2013.",
+        homepage="https://github.com/sidooms/MovieTweetings", folder="movietweetings",
+        files=(("ratings.dat",),), extras=("movies.dat",),
+        note="copy the files of snapshots/100K from the repository"),
+    Dataset(
         "eachmovie", "EachMovie", "eachmovie", ("movies",),
         n_ratings=2_811_983, n_users=72_916, n_items=1_628, scale="1-6, read as 1-5", licence="none stated",
         citation="P. McJones. EachMovie collaborative filtering data set. DEC Systems Research Center, 1997.",
@@ -148,7 +165,8 @@ _CATALOGUE = {entry.name: entry for entry in (
         n_ratings=5_976_479, n_users=53_424, n_items=10_000, scale="1-5", licence="CC BY-SA 4.0",
         citation="Z. Zajac. goodbooks-10k: a new dataset for book recommendations. FastML, 2017.",
         homepage="https://github.com/zygmuntz/goodbooks-10k",
-        folder="goodbooks", files=(("ratings.csv",),), extras=("books.csv", "README.md", "LICENSE"),
+        folder="goodbooks", files=(("ratings.csv",),),
+        extras=("books.csv", "book_genres.csv", "README.md", "LICENSE"),
         archive=Archive("https://github.com/zygmuntz/goodbooks-10k/releases/download/v1.0/goodbooks-10k.zip",
                         "sha256:261b97b56db61f3fb2ce5aadbb13704d30179fcc986c17ace665a0af9ed00731")),
     Dataset(
@@ -160,4 +178,10 @@ _CATALOGUE = {entry.name: entry for entry in (
         files=(("book_ratings.dat", "douban_book/ratings.dat"),
                ("music_ratings.dat", "douban_music/ratings.dat")),
         note="copy the two files from the repository of the paper"),
+    Dataset(
+        "amazon", "Amazon films and books, 1,329 people in both", "amazon", ("movies", "books"),
+        n_ratings=93_588, n_users=1_478, n_items=2_061, scale="1-5", licence="research", citation=AMAZON,
+        homepage="https://cseweb.ucsd.edu/~jmcauley/datasets.html", folder="amazon",
+        files=(("movies.inter",), ("books.inter",)),
+        note="a dense part of the reviews of films and of books, which has no public address"),
 )}

@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from pclf.data.attributes import NothingTellsError
+from pclf.data.ratings import Ratings
 from pclf.errors import DataError
 
 UNIT = b"\x1f"   # stands in for separators of several characters: Arrow splits at a single one
+NO_GENRES = "(no genres listed)"
+YEAR = r"\((?P<year>\d{4})[^()]*\)\s*$"
 NUMBER = {"int": r"^-?[0-9]{1,18}$", "float": r"^-?[0-9]{1,18}(\.[0-9]*)?$"}
 
 
@@ -28,10 +32,10 @@ def read(path: Path, columns: Mapping[str, str], *, separator: str, header: Mapp
          quoted: bool = False, encoding: str = "utf-8", scale: Sequence[float] = ()) -> Any:
     """The wanted columns of a text file as a pyarrow Table.
 
-    `columns` maps names to "int", "float", "id" or "text". Without a header they are the first columns of the
-    file; `header` gives the name that each has in the first line, in lower case. A line is broken, left out
-    and reported when it has another number of fields than the others, when a number is none, when a text is
-    empty, or when its "rating" is not on the scale. Unless `quoted` (true CSV), quotes are no syntax but are
+    `columns` maps names to "int", "float", "id", "text" or "any", a text that may be empty. Without a header they are
+    the first columns of the file; `header` gives the name that each has in the first line, in lower case. A line is
+    broken, left out and reported when it has another number of fields than the others, when a number is none, when a
+    text is empty, or when its "rating" is not on the scale. Unless `quoted` (true CSV), quotes are no syntax but are
     trimmed off numbers and ids: a stray one costs its own line at most, never the lines up to the next quote.
     """
     import pyarrow as pa
@@ -76,12 +80,48 @@ def read(path: Path, columns: Mapping[str, str], *, separator: str, header: Mapp
     return table.filter(pa.array(good))
 
 
+def names(path: Path, separator: str) -> list[str]:
+    """The fields of the first line, in small letters and without quotes."""
+    with path.open("rb") as file:
+        line = file.readline().decode("latin-1")
+    return [field.strip(' "\r\n\ufeff').lower() for field in line.split(separator)]
+
+
+def width(path: Path, separator: str) -> int:
+    """How many fields the first line has."""
+    return len(names(path, separator))
+
+
 def titles(path: Path, columns: Mapping[str, str], **options: Any) -> dict[Any, str]:
     """The dict {item_id: title} of a file with these two columns; empty where there is no such file."""
     if not path.is_file():
         return {}
     table = read(path, columns, **options)
     return dict(zip(table["item_id"].to_pylist(), table["title"].to_pylist(), strict=True))
+
+
+def films(path: Path, columns: Mapping[str, str], **options: Any) -> tuple[dict[Any, str], Any]:
+    """The titles of such a file, and a table of attributes: genre, from the column "genres", and year, from the end of
+    the title."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not path.is_file():
+        return {}, None
+    table = read(path, columns, **options)
+    shown = dict(zip(table["item_id"].to_pylist(), table["title"].to_pylist(), strict=True))
+    genres = pc.if_else(pc.equal(table["genres"], NO_GENRES), None, table["genres"])
+    year = pc.struct_field(pc.extract_regex(table["title"], YEAR), "year").cast(pa.int64())
+    return shown, pa.table({"item_id": table["item_id"], "genre": genres, "year": year})
+
+
+def ratings(frames: Mapping[str, Any], facts: Mapping[str, Any], **options: Any) -> Ratings:
+    """Ratings with attributes, where these tell items apart; those of the options come before ours."""
+    facts = options.pop("attributes", {domain: table for domain, table in facts.items() if table is not None})
+    try:
+        return Ratings.from_frames(frames, attributes=facts, **options)
+    except NothingTellsError:      # a part of a data set may be too small for it
+        return Ratings.from_frames(frames, **options)
 
 
 def matrix(path: Path, variable: str) -> Any:
@@ -133,7 +173,9 @@ def _converted(column: Any, kind: str, quoted: bool) -> tuple[Any, np.ndarray]:
     import pyarrow.compute as pc
 
     if not quoted:
-        column = pc.utf8_trim(column, " " if kind == "text" else ' "\\')
+        column = pc.utf8_trim(column, " " if kind in ("text", "any") else ' "\\')
+    if kind == "any":
+        return pc.if_else(pc.equal(column, ""), None, column), np.ones(len(column), bool)
     if kind in ("id", "text"):
         return column, pc.not_equal(column, "").to_numpy()
     wanted = pa.int64() if kind == "int" else pa.float64()

@@ -87,14 +87,24 @@ class Truth:
 
 
 def load(*, seed: int = 0, **options: Any) -> Ratings:
-    """Three domains, "films", "music" and "books", the last one sparse; no user in two of them."""
-    arrays, _ = _world(int(seed))
-    return Ratings.from_arrays(arrays, scale=(1, 5), **options)
+    """Three domains, "films", "music" and "books", the last one sparse; no user in two of them.
+
+    The attributes of every item are its region and its genre.
+    """
+    arrays, made = _world(int(seed))
+    attributes = {domain: _facts(made, domain) for domain in arrays}
+    return Ratings.from_arrays(arrays, scale=(1, 5), **{"attributes": attributes, **options})
 
 
 def truth(seed: int = 0) -> Truth:
     """The region and genre of every item and the tastes of every user of `load("demo", seed=seed)`."""
     return _world(int(seed))[1]
+
+
+def _facts(made: Truth, domain: str) -> dict[str, list[str]]:
+    """The attributes of the items of a domain, as columns."""
+    return {"item_id": list(made.region_of[domain]), "region": list(made.region_of[domain].values()),
+            "genre": list(made.genre_of[domain].values())}
 
 
 @lru_cache(maxsize=4)
@@ -134,13 +144,15 @@ def _world(seed: int) -> tuple[dict[str, tuple[list[str], list[str], NDArray[np.
 
 
 def write_files(folder: Path, seed: int = 0) -> list[Path]:
-    """Two of the catalogues as files of somebody who has never heard of pclf: other column names, books by number."""
+    """Two of the catalogues, and what is known about their items, as files of somebody who has never heard of pclf:
+    other column names, books by number."""
     import pyarrow as pa
     from pyarrow import csv
 
     from pclf import datasets
 
     data = datasets.load("demo", seed=seed)
+    film_facts, book_facts = (_facts(truth(seed), domain) for domain in ("films", "books"))
     films, books = data.to_frame("films"), data.to_frame("books")
     number = {title: 1000 + code for code, title in enumerate(data["books"].items.ids)}
     frames = {
@@ -148,6 +160,8 @@ def write_files(folder: Path, seed: int = 0) -> list[Path]:
         "books": {"user": books["user_id"], "book_id": [number[title] for title in books["item_id"]],
                   "rating": books["rating"].astype(int)},
         "book_titles": {"book_id": list(number.values()), "title": list(number)},
+        "movie_facts": {"movie": film_facts.pop("item_id"), **film_facts},
+        "book_facts": {"book_id": [number[title] for title in book_facts.pop("item_id")], **book_facts},
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, columns in frames.items():

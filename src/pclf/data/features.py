@@ -1,0 +1,502 @@
+"""Features: a column of attributes, of any type, as numbers that mean the same in all domains.
+
+Each kind of column gives a row of length about 1, whatever the number of its features:
+
+    category    text; one feature a value
+    several     `a|b|c`, or lists of text; one feature a value, k values of one row weigh 1 / sqrt(k) each
+    number      hat functions: a value between two knots belongs to both, the more the nearer. So what depends on a
+                year can rise and fall again. The knots are the values themselves where there are 3 to 8, and else six
+                quantiles, for which a value that n rows have counts sqrt(n): most films are of the last ten years, and
+                the decades before must not be one step. Where there are too few rows, one feature: the standardised
+                number
+    yes or no   0 or 1
+    vector      lists of numbers of one length, such as the embedding of a text; standardised, over sqrt(length)
+
+A value that is missing is all zeros. A value of a category counts where at least 3 rows have it, and at most 500 values
+a column, the most frequent ones; letter case and blanks around it do not matter.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.data.columns import is_missing, is_str, plain_name
+from pclf.errors import DataError
+
+FEWEST = 3             # rows that a value of a category must have
+MOST = 500             # values of a category
+SEVERAL = 0.05         # the share of texts with a bar from which on bars are separators
+UNIQUE = 0.9           # the share of different texts from which on they are names or sentences, not categories
+FEW = 8                # different numbers that are knots themselves
+QUANTILES = (0.02, 0.2, 0.4, 0.6, 0.8, 0.98)
+WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+LOOKED_AT = 1000       # rows that show in a moment whether a column differs
+LEFT_OUT = "left out"
+
+Floats = NDArray[np.float64]
+
+
+class Feature(NamedTuple):
+    """A column of the matrix of attributes: ("genre", "horror"), ("year", "around 1994"), ("embedding", 3)."""
+
+    column: str
+    value: str | int | None = None   # None: the column itself, a number or a yes
+
+    def __str__(self) -> str:
+        return self.column if self.value is None else f"{self.column} {self.value}"
+
+
+@dataclass(frozen=True)
+class ColumnInfo:
+    """How a column was understood, in words and in numbers."""
+
+    name: str
+    kind: str                        # category, several, number, yes or no, vector, left out
+    found: str                       # in words; of a column that was left out, why
+    domains: tuple[str, ...]         # that have it
+    labels: tuple[str, ...] = field(default=(), repr=False)      # the values of categories, by feature
+    knots: tuple[float, ...] = field(default=(), repr=False)     # of a number, by feature
+    mean: tuple[float, ...] = field(default=(), repr=False)      # of a number without knots, and of a vector
+    spread: tuple[float, ...] = field(default=(), repr=False)    # what 1 is worth of it
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        if self.kind in ("category", "several"):
+            return tuple(Feature(self.name, label) for label in self.labels)
+        if self.knots:
+            return tuple(Feature(self.name, f"around {knot:.6g}") for knot in self.knots)
+        if self.kind == "vector":
+            return tuple(Feature(self.name, i) for i in range(len(self.mean)))
+        return () if self.kind == LEFT_OUT else (Feature(self.name),)
+
+    def encode(self, values: Any) -> tuple[Any, list[str]]:
+        """The features of values in the form that `Values` has them, and the labels that are unknown.   (n, p)"""
+        if self.kind in ("category", "several"):
+            return _indicators(values, self.labels)
+        if self.kind == "vector":
+            given = np.isfinite(values).all(axis=1)
+            return _dense(np.where(given[:, None], (values - self.mean) / self.spread, 0)), []
+        if self.knots:
+            return _hats(values, np.array(self.knots)), []
+        if self.kind == "number":
+            values = (values - self.mean[0]) / self.spread[0]
+        return _dense(np.nan_to_num(values)[:, None]), []
+
+    def decode(self, row: NDArray[np.float32]) -> Any:
+        """What a row of the features says: a text, a list of texts, a number, True; None where it is all zeros."""
+        at = np.flatnonzero(row)
+        if not len(at):
+            return None
+        if self.kind in ("category", "several"):
+            labels = [self.labels[i] for i in at]
+            return labels if self.kind == "several" else labels[0]
+        if self.kind == "yes or no":
+            return True
+        exact = row.astype(np.float64)
+        if self.knots:
+            return _tidy(exact @ self.knots / exact.sum())
+        values = [_tidy(value) for value in exact * self.spread + self.mean]
+        return values if self.kind == "vector" else values[0]
+
+    def values(self, given: Sequence[Any]) -> Any:
+        """Python objects, one a row, in the form that `encode` takes."""
+        import pyarrow as pa
+
+        if self.kind in ("category", "several"):
+            return pa.array([self._labels(v) for v in given], pa.list_(pa.large_string()))
+        numbers = np.array([self._numbers(v) for v in given], np.float64).reshape(len(given), -1)
+        return numbers if self.kind == "vector" else numbers[:, 0]
+
+    def _labels(self, value: Any) -> list[str] | None:
+        if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
+            return [str(v) for v in value if not is_missing(v)]
+        if is_missing(value):
+            return None
+        return str(value).split("|") if self.kind == "several" else [str(value)]
+
+    def _numbers(self, value: Any) -> Any:
+        n = len(self.mean) if self.kind == "vector" else 1
+        if is_missing(value):
+            return [np.nan] * n
+        text = str(value).strip().lower()
+        try:
+            made = np.array(WORDS.get(text, value) if self.kind == "yes or no" else value, np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            made = np.empty(0)
+        if len(made) != n or np.isinf(made).any():
+            kind = {"vector": f"a list of {n} numbers", "number": "a number"}.get(self.kind, "true or false")
+            raise DataError(f"the attribute {self.name!r} must be {kind}; got {value!r}")
+        return made
+
+
+def _tidy(value: float) -> float:
+    """Without the digits that float32 adds."""
+    return float(f"{value:.6g}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A column of the attributes of one domain: an Arrow array, of the rows whose ids are known."""
+
+    domain: str
+    values: Any
+    where: Callable[[int], str]      # a row in words: "attributes of 'films': ... in line 7"
+
+
+class Values(NamedTuple):
+    """A column of all domains in one form: text or lists of text as Arrow arrays, numbers as NumPy arrays."""
+
+    form: str
+    values: Any
+
+
+def understood(name: str, parts: Sequence[Part], start: NDArray[np.intp]) -> tuple[ColumnInfo, Any]:
+    """A column of some domains: what it is, and its features for the rows of all parts, one after another.
+
+    start: where the rows of each part begin.
+    """
+    domains = tuple(part.domain for part in parts)
+    try:
+        form, values = _one_form(name, parts)
+        info = _LEARNT[form](name, domains, values)
+        matrix, _ = info.encode(values)
+    except _LeftOutError as why:
+        return ColumnInfo(name, LEFT_OUT, str(why), domains), None
+    if not _differs(matrix, start):
+        shown = info.decode(matrix[[0]].toarray()[0])
+        same = f"it is {shown!r} everywhere" if len(parts) == 1 else "it has one value in each domain"
+        return ColumnInfo(name, LEFT_OUT, f"{same}, which tells nothing apart", domains), None
+    return info, matrix
+
+
+class _LeftOutError(Exception):
+    """Why a column is of no use."""
+
+
+# One form for all domains
+
+
+def _one_form(name: str, parts: Sequence[Part]) -> Values:
+    import pyarrow as pa
+
+    read = [(part, *_form(part.values)) for part in parts]
+    forms = {form for _, form, _ in read} - {"missing"}
+    if not forms:
+        raise _LeftOutError("it has no values")
+    if "odd" in forms:
+        kind = next(part.values.type for part, form, _ in read if form == "odd")
+        raise _LeftOutError(f"values of the type {kind} are neither text, numbers, true or false, nor lists of these")
+    texts = [values for _, form, values in read if form == "text"]
+    if texts and not forms & {"several", "vector"} and (as_numbers := _reading(texts)) is not None:
+        forms = (forms - {"text"}) | {as_numbers}
+    if forms == {"text"} and _barred(texts):
+        forms = {"several"}
+    for wider, forms_of_it in (("several", {"several", "text"}), ("number", {"number", "yes or no"})):
+        if len(forms) > 1 and forms <= forms_of_it:
+            forms = {wider}
+    if len(forms) > 1:
+        found = " and ".join(f"{_CALLED[form]} in {part.domain!r}" for part, form, _ in read if form != "missing")
+        raise DataError(f"attribute {name!r} must mean the same in all domains; got {found}. Rename the column in one "
+                        f"of them.")
+    form, = forms
+    if form == "vector":
+        return Values(form, _vectors(name, read))
+    if form in ("text", "several"):
+        kind = pa.large_string() if form == "text" else pa.large_list(pa.large_string())
+        return Values(form, pa.concat_arrays([_texts(form, values, len(part.values)).cast(kind)
+                                              for part, _, values in read]))
+    numbers = [_numbers(form, values, len(part.values)) for part, form, values in read]
+    for part, column in zip(parts, numbers, strict=True):
+        if (bad := np.isinf(column)).any():
+            raise DataError(f"{part.where(int(bad.argmax()))}: attribute {name!r} must be a finite number; got "
+                            f"{column[bad][0]}. Leave the field empty where the number is unknown.")
+    together = np.concatenate(numbers)
+    if form == "number" and np.isin(together[~np.isnan(together)], (0, 1)).all():
+        form = "yes or no"
+    return Values(form, together)
+
+
+_CALLED = {"text": "text", "several": "lists of text", "number": "numbers", "yes or no": "true and false",
+           "vector": "lists of numbers"}
+
+
+def _form(values: Any) -> tuple[str, Any]:
+    """What an Arrow column holds, and it in a plainer type."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        values = values.cast(kind)
+    if is_str(kind) or pa.types.is_string_view(kind):
+        values = _trimmed(values.cast(pa.large_string()))
+        return ("missing" if values.null_count == len(values) else "text"), values
+    if pa.types.is_null(kind) or values.null_count == len(values):
+        return "missing", values
+    if pa.types.is_boolean(kind):
+        return "yes or no", values
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        numbers = values.cast(pa.float64())
+        return ("missing" if pc.all(pc.is_nan(numbers)).as_py() else "number"), numbers
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return "number", pc.year(values).cast(pa.float64())
+    if not any(check(kind) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)):
+        return "odd", values
+    inside = kind.value_type
+    if pa.types.is_null(inside):
+        return "missing", values
+    if is_str(inside) or pa.types.is_string_view(inside):
+        return "several", values
+    return ("vector" if pa.types.is_integer(inside) or pa.types.is_floating(inside) else "odd"), values
+
+
+def _trimmed(texts: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pc.utf8_trim_whitespace(texts)
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+
+
+def _reading(texts: Sequence[Any]) -> str | None:
+    """What texts are if all of them read as numbers, or as true and false. 02139 is no number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    distinct = pc.unique(pa.chunked_array([chunk for text in texts for chunk in text.chunks])).drop_null()
+    if pc.all(pc.is_in(pc.utf8_lower(distinct), value_set=pa.array(list(WORDS), distinct.type))).as_py():
+        return "yes or no"
+    if pc.any(pc.match_substring_regex(distinct, r"^[-+]?0\d")).as_py():
+        return None
+    try:
+        distinct.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return None
+    return "number"
+
+
+def _barred(texts: Sequence[Any]) -> bool:
+    """Whether a good share of texts are several, with bars between them."""
+    import pyarrow.compute as pc
+
+    barred = sum(pc.sum(pc.match_substring(text, "|")).as_py() or 0 for text in texts)
+    return bool(barred > SEVERAL * sum(len(text) - text.null_count for text in texts))
+
+
+def _texts(form: str, values: Any, n: int) -> Any:
+    """Text, or lists of it, as one Arrow array."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_str(values.type) and not hasattr(values.type, "value_type"):       # all are missing
+        values = pa.chunked_array([pa.nulls(n, pa.large_string())])
+    if form == "several" and is_str(values.type):
+        values = pc.split_pattern(values, "|")
+    return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+
+
+def _numbers(form: str, values: Any, n: int) -> Floats:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if form == "missing":
+        return np.full(n, np.nan)
+    if form == "text":
+        words = pc.utf8_lower(values)
+        for word, number in WORDS.items():
+            words = pc.if_else(pc.equal(words, word), str(number), words)
+        values = words
+    return np.asarray(values.cast(pa.float64()).to_numpy(), np.float64)
+
+
+def _vectors(name: str, read: Sequence[tuple[Part, str, Any]]) -> Floats:
+    """Lists of numbers, all of one length.   (n, length)"""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    length, first, made = 0, "", []
+    for part, form, values in read:
+        if form == "missing":
+            continue
+        lengths = pc.list_value_length(values).fill_null(0).to_numpy()
+        if not length:
+            at = int(np.argmax(lengths > 0))
+            length, first = int(lengths[at]), part.where(at)
+        other = (lengths != length) & (lengths > 0)
+        if other.any():
+            at = int(other.argmax())
+            raise DataError(f"{part.where(at)}: the vector {name!r} must have as many numbers as the first one has, "
+                            f"{length:,} ({first}); got {int(lengths[at]):,}. Make them equally long, or text if they "
+                            f"are the numbers of categories.")
+    for part, form, values in read:
+        rows = np.full((len(part.values), length), np.nan)
+        if form != "missing":
+            given = pc.list_value_length(values).fill_null(0).to_numpy() > 0
+            flat = pc.list_flatten(values.filter(pa.array(given))).cast(pa.float64()).to_numpy()
+            rows[given] = flat.reshape(-1, length)
+            if np.isinf(rows).any():
+                at = int(np.isinf(rows).any(axis=1).argmax())
+                raise DataError(f"{part.where(at)}: the numbers of the vector {name!r} must be finite; got "
+                                f"{rows[at][np.isinf(rows[at])][0]}.")
+        made.append(rows)
+    return np.concatenate(made)
+
+
+# What a column has to say
+
+
+def _learn_text(name: str, domains: tuple[str, ...], texts: Any) -> ColumnInfo:
+    import pyarrow.compute as pc
+
+    given = len(texts) - texts.null_count
+    distinct = pc.count_distinct(pc.utf8_lower(texts)).as_py()
+    if distinct > UNIQUE * given and distinct > 1:
+        raise _LeftOutError(f"nearly every one is another ({distinct:,} values of {given:,}): names or sentences, no "
+                            f"categories")
+    return _categories(name, "category", domains, texts)
+
+
+def _learn_several(name: str, domains: tuple[str, ...], lists: Any) -> ColumnInfo:
+    return _categories(name, "several", domains, lists)
+
+
+def _categories(name: str, kind: str, domains: tuple[str, ...], texts: Any) -> ColumnInfo:
+    table, keys, spelled = _tokens(texts)
+    counts, a_row = np.bincount(table.indices, minlength=len(keys)), np.diff(table.indptr)
+    often = np.flatnonzero(counts >= FEWEST)
+    kept = often[np.argsort(-counts[often], kind="stable")][:MOST]
+    if not len(kept):
+        raise _LeftOutError(f"none of its {len(keys):,} values is found {FEWEST} times")
+    labels = tuple(spelled.take(kept).to_pylist())
+    found = f"{len(labels):,} value{'s' * (len(labels) > 1)}: {', '.join(labels[:3])}"
+    found += f" and {len(labels) - 3:,} more" if len(labels) > 3 else ""
+    if kind == "several":
+        found += f"; {a_row[a_row > 0].mean():.1f} a row"
+    if rare := len(keys) - len(kept):
+        found += f"; {rare:,} rarer left out"
+    return ColumnInfo(name, kind, found + _gaps(int((a_row == 0).sum())), domains, labels=labels)
+
+
+def _learn_number(name: str, domains: tuple[str, ...], values: Floats) -> ColumnInfo:
+    given = values[~np.isnan(values)]
+    distinct, counts = np.unique(given, return_counts=True)
+    if plain_name(name).endswith("id") and len(distinct) == len(given) > FEW and not (given % 1).any():
+        raise _LeftOutError("every number is another, and the name says that they are ids")
+    knots = distinct if len(distinct) <= FEW else _quantiles(distinct, np.sqrt(counts))
+    found = f"{given.min():.6g} to {given.max():.6g}{{}}{_gaps(len(values) - len(given))}"
+    if len(knots) < 3 or len(given) < FEWEST * len(knots):
+        spread = float(given.std()) or 1.0
+        return ColumnInfo(name, "number", found.format(""), domains, mean=(float(given.mean()),), spread=(spread,))
+    around = ", ".join(f"{knot:.6g}" for knot in knots)
+    return ColumnInfo(name, "number", found.format(f", around {around}"), domains, knots=tuple(knots.tolist()))
+
+
+def _quantiles(values: Floats, weights: Floats) -> Floats:
+    below = (np.cumsum(weights) - weights / 2) / weights.sum()
+    return np.unique(values[np.searchsorted(below, QUANTILES).clip(max=len(values) - 1)])
+
+
+def _learn_yes_or_no(name: str, domains: tuple[str, ...], values: Floats) -> ColumnInfo:
+    found = f"{100 * np.nanmean(values):.2g} % yes{_gaps(int(np.isnan(values).sum()))}"
+    return ColumnInfo(name, "yes or no", found, domains)
+
+
+def _learn_vector(name: str, domains: tuple[str, ...], values: Floats) -> ColumnInfo:
+    given = values[np.isfinite(values).all(axis=1)]
+    if not len(given):
+        raise _LeftOutError("it has no values")
+    spread = given.std(axis=0)
+    spread = np.where(spread > 0, spread, 1) * np.sqrt(values.shape[1])
+    found = f"{values.shape[1]:,} numbers{_gaps(len(values) - len(given))}"
+    return ColumnInfo(name, "vector", found, domains, mean=tuple(given.mean(axis=0).tolist()),
+                      spread=tuple(spread.tolist()))
+
+
+_LEARNT: dict[str, Callable[[str, tuple[str, ...], Any], ColumnInfo]] = {
+    "text": _learn_text, "several": _learn_several, "number": _learn_number, "yes or no": _learn_yes_or_no,
+    "vector": _learn_vector,
+}
+
+
+def _gaps(missing: int) -> str:
+    return f"; {missing:,} missing" if missing else ""
+
+
+# Features
+
+
+def _tokens(texts: Any) -> tuple[Any, Any, Any]:
+    """Which rows have which values; the values in lower case; and as first spelled.   (n, values) csr_array of ones"""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from scipy import sparse
+
+    if is_str(texts.type):
+        row, values = np.arange(len(texts)), texts
+    else:
+        row, values = pc.list_parent_indices(texts).to_numpy(), pc.list_flatten(texts)
+    spellings = values.cast(pa.large_string()).dictionary_encode()       # few, so that few are trimmed and made small
+    trimmed = _trimmed(spellings.dictionary)
+    keys = pc.utf8_lower(trimmed).dictionary_encode()
+    key_of = keys.indices.fill_null(-1).to_numpy()
+    spelling = spellings.indices.fill_null(-1).to_numpy()
+    code = np.append(key_of, -1)[spelling]                               # -1 where there is no value
+    given = code >= 0
+    table = sparse.csr_array((given[given], (row[given], code[given])), shape=(len(texts), len(keys.dictionary)))
+    table.sum_duplicates()
+    first = np.unique(key_of[key_of >= 0], return_index=True)[1]
+    return table, keys.dictionary, trimmed.drop_null().take(pa.array(first))
+
+
+def _indicators(texts: Any, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
+    """1 / sqrt(k) for each of the k known values of a row, and the values that are unknown."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from scipy import sparse
+
+    table, keys, spelled = _tokens(texts)
+    known = pc.utf8_lower(pa.array(labels, pa.large_string()))
+    column = pc.index_in(keys, value_set=known).fill_null(-1).to_numpy()[table.indices]
+    here = column >= 0
+    row = np.repeat(np.arange(len(texts)), np.diff(table.indptr))[here]
+    weight = 1 / np.sqrt(np.bincount(row, minlength=len(texts))[row])
+    made = sparse.csr_array((weight.astype(np.float32), (row, column[here])), shape=(len(texts), len(labels)))
+    return made, spelled.filter(pc.invert(pc.is_in(keys, value_set=known))).to_pylist()
+
+
+def _hats(values: Floats, knots: Floats) -> Any:
+    """How much a value belongs to the knots on both sides of it; beyond the ends, wholly to the last one."""
+    from scipy import sparse
+
+    row = np.flatnonzero(~np.isnan(values))
+    left = np.clip(np.searchsorted(knots, values[row], side="right") - 1, 0, len(knots) - 2)
+    share = np.clip((values[row] - knots[left]) / np.diff(knots)[left], 0, 1)
+    weight = np.concatenate([1 - share, share]).astype(np.float32)
+    made = sparse.csr_array((weight, (np.tile(row, 2), np.concatenate([left, left + 1]))),
+                            shape=(len(values), len(knots)))
+    made.eliminate_zeros()
+    return made
+
+
+def _dense(values: Floats) -> Any:
+    from scipy import sparse
+
+    n, width = values.shape
+    at = np.tile(np.arange(width, dtype=np.int32), n), np.arange(n + 1, dtype=np.int64) * width
+    made = sparse.csr_array((values.astype(np.float32).ravel(), *at), shape=values.shape)
+    made.eliminate_zeros()
+    return made
+
+
+def _differs(matrix: Any, start: NDArray[np.intp]) -> bool:
+    """Whether two rows of one domain differ."""
+    for first, end in pairwise([*start.tolist(), matrix.shape[0]]):
+        for rows in (matrix[first:min(end, first + LOOKED_AT)], matrix[first:end]):     # mostly the first few do
+            if rows.shape[0] and (rows.max(axis=0) - rows.min(axis=0)).max() > 1e-6:
+                return True
+    return False
