@@ -19,7 +19,7 @@ _HOME = {
     "Bias": "pclf.models.bias", "NMF": "pclf.models.nmf", "CBT": "pclf.models.cbt", "TALMUD": "pclf.models.talmud",
     "load": "pclf.models", "compare": "pclf.evaluate.compare", "audit": "pclf.evaluate.audit",
 }
-_ROOMS = ("data", "datasets", "em", "engines", "errors", "evaluate", "models", "plots", "report", "storage")
+_ROOMS = ("clusters", "data", "datasets", "engines", "errors", "evaluate", "factors", "models", "plots", "report", "storage")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 
@@ -37,12 +37,13 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from pclf import clusters as clusters
     from pclf import data as data
     from pclf import datasets as datasets
-    from pclf import em as em
     from pclf import engines as engines
     from pclf import errors as errors
     from pclf import evaluate as evaluate
+    from pclf import factors as factors
     from pclf import models as models
     from pclf import plots as plots
     from pclf import report as report

@@ -41,12 +41,12 @@ import numpy as np
 
 from pclf.bench import memory
 from pclf.bench.posterior_loop import PosteriorLoop
-from pclf.data.ratings import Ratings
 from pclf.clusters.loop import Schedule, random_memberships, run
 from pclf.clusters.mstep import Priors, mstep, prior_means
 from pclf.clusters.state import Engine, Params, Stats
-from pclf.problem import Layout, Problem, View
+from pclf.data.ratings import Ratings
 from pclf.engines.cpu import CpuEngine, cores
+from pclf.problem import Layout, Problem, View
 from pclf.progress import progress as progress_bar
 
 Row = dict[str, Any]

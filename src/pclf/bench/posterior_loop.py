@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from pclf.clusters.state import Params, Stats
-from pclf.problem import Problem
 from pclf.engines.cpu import cores
 from pclf.engines.kernels import Array, compiled
+from pclf.problem import Problem
 
 
 @partial(compiled, fastmath=True)

@@ -272,10 +272,10 @@ def report(model: ModelPath,
            as_json: AsJson = False) -> None:
     """Write one self-contained HTML page about a fitted model."""
     from pclf import models
-    from pclf.models.mixture import _Mixture
+    from pclf.models.mixture import Mixture
 
     fitted = models.load(model)
-    if not isinstance(fitted, _Mixture):
+    if not isinstance(fitted, Mixture):
         raise ValueError(f"a report needs PCLF, RMGM or FMM; {model} holds {type(fitted).__name__}.")
     path = fitted.report(out)
     return _json({"out": str(path), "bytes": path.stat().st_size}) if as_json else print(f"report -> {path}")
@@ -320,7 +320,7 @@ def doctor(as_json: AsJson = False) -> None:
 def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, **settings: Any) -> Any:
     """A fitted model; settings that were not given keep the model's defaults, and unknown ones are refused."""
     from pclf import models
-    from pclf.models.mixture import _Mixture
+    from pclf.models.mixture import Mixture
 
     given = {key: value for key, value in settings.items() if value is not None}
     model = models.create(name)
@@ -331,9 +331,9 @@ def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, *
         if key not in known:
             raise typer.BadParameter(f"{type(model).__name__} has no {key.removeprefix('n_').replace('_', ' ')}.")
     model.set_params(**given)
-    if not isinstance(model, _Mixture) and (engine != "auto" or threads is not None):
+    if not isinstance(model, Mixture) and (engine != "auto" or threads is not None):
         raise typer.BadParameter(f"{type(model).__name__} has no engine and no threads to choose.")
-    if isinstance(model, _Mixture):
+    if isinstance(model, Mixture):
         model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True)
         if model.interrupted_:
             raise KeyboardInterrupt

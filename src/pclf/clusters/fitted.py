@@ -161,8 +161,10 @@ class Clusters:
     def distribution(self, domain: str, users: list[Floats], items: list[dict[int, Floats]],
                      weights: Mapping[int, float] | None = None) -> Floats:
         """P(r | u, v) of pairs over the values of the domain's scale; one user or item against many is repeated. (n, R_z)"""
-        out = self.levels(users, items, self.weights[domain] if weights is None else weights) @ self.spread[domain].T
-        return out / out.sum(axis=1)[:, None]
+        by_level = self.levels(users, items, self.weights[domain] if weights is None else weights)
+        out: Floats = by_level @ self.spread[domain].T
+        out /= out.sum(axis=1)[:, None]
+        return out
 
     def levels(self, users: list[Floats], items: list[dict[int, Floats]], weights: Mapping[int, float]) -> Floats:
         """The views' tables between the memberships, weighted, averaged over members. (n, R)"""

@@ -12,7 +12,7 @@ from pclf.errors import UnknownNameError, did_you_mean
 
 NAMES = ("auto", "cpu", "gpu", "reference")
 GPU_PAYS = 5_000_000   # ratings from which "auto" takes a GPU where there is one
-MOST_LEVELS = 16       # of a personal view on the GPU
+MOST_LEVELS = 16       # of factors on the GPU
 
 
 class Lists(Protocol):
@@ -31,9 +31,9 @@ class Lists(Protocol):
 
 
 class Machine(Protocol):
-    """Where a personal view is learned: `ordinal.Cores`, or `gpu_ordinal.Card`."""
+    """Where factors are learned: `cpu_rows.Cores`, or `gpu_rows.Card`."""
 
-    most: int    # ratings above which there is no personal view unless it is asked for
+    most: int    # ratings above which there are no factors unless they are asked for
 
     def here(self) -> AbstractContextManager[None]: ...
     def check_room(self, n_ratings: int, n_rows: int, n_levels: int, size: int) -> None: ...
@@ -41,6 +41,9 @@ class Machine(Protocol):
     def get(self, array: Any) -> NDArray[Any]: ...
     def lists(self, user: Any, item: Any, level: Any, n_users: int, n_items: int, n_levels: int,
               least: int) -> tuple[Any, Any]: ...
+    def side(self, row: Any, other: Any, level: Any, n_rows: int, n_others: int, n_levels: int, least: int = 0) -> Any: ...
+    def collect(self, lists: Any, rows: Any, other_rows: Any, other_square: Any, base: Any,
+                tilt: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]: ...
     def step(self, lists: Any, rows: Any, square: Any, trust: Any, other_rows: Any, other_square: Any, prior: Any,
              mean: Any, freedom: float, base: Any, tilt: Any) -> list[NDArray[Any]]: ...
 
@@ -67,8 +70,8 @@ def create(name: str, *, dtype: str = "float32", n_threads: int | None = None, n
     raise UnknownNameError(did_you_mean(name, list(NAMES), "engine"))
 
 
-def for_personal(engine: Engine, n_levels: int) -> Machine:
-    """What learns the personal view where an engine works: the GPU, or cores of the CPU.
+def for_rows(engine: Engine, n_levels: int) -> Machine:
+    """What learns factors where an engine works: the GPU, or cores of the CPU.
 
     The GPU holds numbers for all pairs of levels in registers, so it leaves many levels to the CPU.
     """

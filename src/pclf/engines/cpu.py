@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.clusters.state import Params, Stats
-from pclf.problem import IntArray, Problem
 from pclf.errors import EngineError
+from pclf.problem import IntArray, Problem
 
 X = TypeVar("X")
 Y = TypeVar("Y")

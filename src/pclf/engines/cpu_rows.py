@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.problem import IntArray
 from pclf.engines.cpu import Floats, Threads, by_row, check_room, width
 from pclf.engines.kernels import SIXTEEN, compiled
 from pclf.engines.pooling import exp32
 from pclf.engines.simd import blend, dots, gather, load, minus, plus, prefetch, store, zeros
+from pclf.problem import IntArray
 
 Array = Any
 FOUR = (0,) * 4      # lanes of weights

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.clusters.state import Params, Stats
-from pclf.problem import IntArray, Problem
 from pclf.errors import EngineError
+from pclf.problem import IntArray, Problem
 
 try:
     torch: Any = import_module("torch")

@@ -1,4 +1,4 @@
-"""The personal view on a GPU: what `ordinal` does on cores, in the same words.
+"""Row steps of the factors on a GPU: what `cpu_rows` does on cores, in the same words.
 
 Two Triton kernels go through the ratings, `meet` for what each says about its row and `blend` for E[f f'] of those that
 a row met; then every row has a Hessian of its own, and PyTorch solves many at a time, in float64. Lists of ratings are
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.problem import IntArray
+from pclf.engines.cpu_rows import precisions
 from pclf.engines.gpu import (
     CHUNK,
     GpuEngine,
@@ -27,7 +27,7 @@ from pclf.engines.gpu import (
     torch,
     triton,
 )
-from pclf.engines.cpu_rows import precisions
+from pclf.problem import IntArray
 
 MEET, BLEND = 8, 32       # ratings that a program of each kernel takes at a time
 PIECE = 16                # columns that a program of `blend` takes
@@ -39,7 +39,7 @@ def _meet(codes, row, start, length, target, mine, f, logits, factors, steps, v,
           first, COLUMNS: constexpr, LEVELS: constexpr, L: constexpr, F: constexpr, WIDTH: constexpr, LOOP: constexpr):
     """Sums over the ratings of a list, a row of `out`: of the change of P(r) times f' (L, F), with the gradient of f in
     the place of the first level; of P(r) P(s) (L, L); of P(r), and of ratings r (L each). v: the variance of the step
-    of each rating. See ordinal._levels. A program takes one list, WIDTH ratings at a time.
+    of each rating. See cpu_rows._levels. A program takes one list, WIDTH ratings at a time.
     """
     segment = first + tl.program_id(0)
     begin, count = tl.load(start + segment), tl.load(length + segment)
@@ -165,9 +165,9 @@ class Lists:
 
 
 class Card:
-    """Where the personal view is learned: on the GPU of an engine. Arrays that are put there stay."""
+    """Where factors are learned: on the GPU of an engine. Arrays that are put there stay."""
 
-    most = 2_000_000_000     # ratings, see ordinal.Cores: half a minute
+    most = 2_000_000_000     # ratings, see cpu_rows.Cores: half a minute
 
     def __init__(self, engine: GpuEngine) -> None:
         self.engine = engine
@@ -180,7 +180,7 @@ class Card:
         check_codes(n_rows, n_levels)
         needed = 30 * n_ratings + 60 * min(n_ratings, CHUNK) + ROOM
         needed += n_rows * (4 * _columns(n_levels, size) + 8 * size**2 + 150 * size)
-        self.engine.check_room(needed, f"the personal view of {n_ratings:,} ratings needs")
+        self.engine.check_room(needed, f"the factors of {n_ratings:,} ratings need")
 
     def put(self, array: NDArray[Any]) -> Tensor:
         return torch.tensor(array, device=self.engine.device)
@@ -192,18 +192,31 @@ class Card:
     def lists(self, user: IntArray, item: IntArray, level: NDArray[np.uint8], n_users: int, n_items: int,
               n_levels: int, least: int) -> tuple[Lists, Lists]:
         """Ratings by user and by item. least: the level from which a rating is a choice."""
-        def of(row: Tensor, other: Tensor, n_rows: int, n_others: int) -> Lists:
-            counts = [torch.bincount(some, minlength=n_rows) for some in (row, row[levels >= least])]
-            side = lists_of(row, other * n_levels + levels, n_rows, n_others * n_levels)
-            return Lists(side, n_levels, least, *map(self.get, (counts[0] > 0, counts[1])))
+        return (self.side(user, item, level, n_users, n_items, n_levels, least),
+                self.side(item, user, level, n_items, n_users, n_levels, least))
 
-        users, items, levels = self.put(user), self.put(item), self.put(level)
-        return of(users, items, n_users, n_items), of(items, users, n_items, n_users)
+    def side(self, row: IntArray, other: IntArray, level: NDArray[np.uint8], n_rows: int, n_others: int, n_levels: int,
+             least: int = 0) -> Lists:
+        """Ratings by row."""
+        rows, others, levels = self.put(row), self.put(other), self.put(level)
+        counts = [torch.bincount(some, minlength=n_rows) for some in (rows, rows[levels >= least])]
+        side = lists_of(rows, others * n_levels + levels, n_rows, n_others * n_levels)
+        return Lists(side, n_levels, least, *map(self.get, (counts[0] > 0, counts[1])))
+
+    def collect(self, lists: Lists, rows: Tensor, other_rows: Tensor, other_square: Tensor, base: NDArray[Any],
+                tilt: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """cpu_rows.collect for all rows: gradients, Hessians, and the gradient and Hessian of `base`, in NumPy."""
+        tilt, base = self.put(tilt), self.put(base)
+        mine, f = _as_met(rows, tilt, base)
+        sums, v = lists.meet(tilt, mine, f, *_as_met(other_rows, tilt, torch.zeros_like(base)))
+        doubt = lists.blend(other_square, v) if other_square.shape[1] else other_square.new_zeros(len(rows), 0)
+        gradient, hessian, excess, levels, _ = _collected(sums, doubt, rows, tilt, f.shape[1])
+        return self.get(gradient), self.get(hessian), self.get(excess.sum(0)), self.get(levels.sum(0))
 
     def step(self, lists: Lists, rows: Tensor, square: Tensor, trust: Tensor, other_rows: Tensor, other_square: Tensor,
              prior: NDArray[Any], mean: Tensor, freedom: float, base: NDArray[Any],
              tilt: NDArray[Any]) -> list[NDArray[Any]]:
-        """ordinal.newton for all rows, in place; what it adds up."""
+        """cpu_rows.newton for all rows, in place; what it adds up."""
         n, precision = len(tilt), [self.put(x) for x in precisions(prior, len(tilt))]
         tilt, base = self.put(tilt), self.put(base)
         mine, f = _as_met(rows, tilt, base)
@@ -220,8 +233,33 @@ class Card:
 
 def _newton(sums: Tensor, doubt: Tensor, rows: Tensor, square: Tensor, trust: Tensor, mean: Tensor,
             prior: list[Tensor], freedom: float, tilt: Tensor, width: int) -> list[Tensor]:
-    """Steps of some rows, in place: ordinal._assemble and what follows it. prior: its precisions."""
+    """Steps of some rows, in place. prior: its precisions."""
     shape_precision, precision = prior
+    n, size = len(tilt), rows.shape[1]
+    gradient, hessian, excess, levels, seen = _collected(sums, doubt, rows, tilt, width)
+    gap = rows - mean
+    hessian += precision
+    hessian[:, :n, :n] += trust[:, None, None] * shape_precision
+    gradient -= gap @ precision
+    gradient[:, :n] -= trust[:, None] * (gap[:, :n] @ shape_precision)
+    cov = torch.linalg.inv(hessian)
+
+    rows += torch.where(seen[:, None], (cov @ gradient[:, :, None]).squeeze(2).clamp(-1, 1), 0.0)
+    gap, known = rows - mean, seen.double()[:, None, None]
+    shapes = cov[:, :n, :n]
+    added = [excess.sum(0), levels.sum(0), (known * trust[:, None, None] * shapes).sum(0), (known * cov).sum(0)]
+    i, j = n + torch.tril_indices(size - n, size - n, device=rows.device)
+    square[:, : len(i)] = torch.where(seen[:, None], cov[:, i, j] + rows[:, i] * rows[:, j], square[:, : len(i)])
+    if freedom > 0:
+        distance = ((gap[:, :n, None] * gap[:, None, :n] + shapes) * shape_precision).sum((1, 2))
+        trust[seen] = (freedom + n) / (freedom + distance[seen])
+    return added
+
+
+def _collected(sums: Tensor, doubt: Tensor, rows: Tensor, tilt: Tensor,
+               width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What ratings say about some rows, without any prior: gradients, Hessians, gradients and Hessians of `base`, and who
+    has ratings. See cpu_rows._assemble."""
     (n, n_levels), size = tilt.shape, rows.shape[1]
     padded = _padded(n_levels)
     sums, doubt, lower = sums.double(), doubt.double(), torch.tril_indices(size - n, size - n, device=rows.device)
@@ -229,34 +267,22 @@ def _newton(sums: Tensor, doubt: Tensor, rows: Tensor, square: Tensor, trust: Te
     pairs = sums[:, padded * width :][:, : padded**2].unflatten(1, (padded, padded))[:, :n_levels, :n_levels]
     total, counts = sums[:, padded * (width + padded) :][:, : 2 * padded].unflatten(1, (2, padded)).unbind(1)
     total, counts = total[:, :n_levels], counts[:, :n_levels]
-    excess, seen, gap = counts - total, counts.sum(1) > 0, rows - mean
+    excess, seen = counts - total, counts.sum(1) > 0
     place = torch.zeros(size - n, size - n, dtype=torch.int64, device=rows.device)
     place[lower[0], lower[1]] = torch.arange(lower.shape[1], device=rows.device)
     squares = doubt[:, torch.maximum(place, place.T)]                                 # symmetric matrices
 
     levels = torch.diag_embed(total) - pairs
     cross = by_level[:, 1:].mT @ (tilt[:, 1:] - tilt[:, :1]).T
-    hessian = precision.repeat(len(rows), 1, 1)
-    hessian[:, :n, :n] += trust[:, None, None] * shape_precision + tilt @ levels @ tilt.T
+    hessian = rows.new_zeros(len(rows), size, size)
+    hessian[:, :n, :n] += tilt @ levels @ tilt.T
     hessian[:, n:, :n] += cross
     hessian[:, :n, n:] += cross.mT
     hessian[:, n:, n:] += squares
-    gradient = -gap @ precision
-    gradient[:, :n] += excess @ tilt.T - trust[:, None] * (gap[:, :n] @ shape_precision)
+    gradient = torch.zeros_like(rows)
+    gradient[:, :n] += excess @ tilt.T
     gradient[:, n:] += by_level[:, 0] - (squares @ rows[:, n:, None]).squeeze(2)
-    cov = torch.linalg.inv(hessian)
-
-    rows += (cov @ gradient[:, :, None]).squeeze(2).clamp(-1, 1)
-    rows[~seen] = mean[~seen]
-    gap, known = rows - mean, seen.double()[:, None, None]
-    shapes = cov[:, :n, :n]
-    added = [excess.sum(0), levels.sum(0), (known * trust[:, None, None] * shapes).sum(0), (known * cov).sum(0)]
-    i, j = n + lower
-    square[:, : len(i)] = torch.where(seen[:, None], cov[:, i, j] + rows[:, i] * rows[:, j], square[:, : len(i)])
-    if freedom > 0:
-        distance = ((gap[:, :n, None] * gap[:, None, :n] + shapes) * shape_precision).sum((1, 2))
-        trust[seen] = (freedom + n) / (freedom + distance[seen])
-    return added
+    return gradient, hessian, excess, levels, seen
 
 
 def _as_met(rows: Tensor, tilt: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:

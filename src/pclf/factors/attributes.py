@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from pclf.factors.rows import Floats
 
@@ -23,13 +22,21 @@ LEAST = 1e-8
 
 
 def attribute_axes(attributes: Sequence[Any], n: int) -> Floats | None:
-    """The directions in which attributes vary most, over the items of all domains, each of variance 1. (P, n)"""
+    """The directions in which attributes vary most within domains, each of variance 1. (P, n)
+
+    Where several domains have attributes, those that two of them have in common: what one domain alone knows about its
+    items cannot carry over, and finds its place among its other factors.
+    """
     known = [a for a in attributes if a is not None and a.nnz]
     if not known or not n:
         return None
-    x = sparse.vstack(known).tocsr()
-    mean = np.asarray(x.mean(axis=0)).ravel()
-    squares = (x.T @ x).toarray() / x.shape[0] - np.outer(mean, mean)
+    in_domains = np.sum([np.asarray((a != 0).sum(axis=0)).ravel() > 0 for a in known], axis=0)
+    common = in_domains > 1 if len(known) > 1 and (in_domains > 1).any() else in_domains > 0
+    squares = np.zeros((len(common), len(common)))
+    for a in known:
+        mean = np.asarray(a.mean(axis=0)).ravel()
+        squares += ((a.T @ a).toarray() / a.shape[0] - np.outer(mean, mean)) / len(known)
+    squares[~common], squares[:, ~common] = 0, 0
     variance, axes = np.linalg.eigh(squares)
     variance, axes = variance[::-1], axes[:, ::-1]
     n = min(n, int((variance > 1e-6 * max(variance[0], 1e-12)).sum()))
@@ -72,23 +79,29 @@ class AttributeRegression:
 
     @staticmethod
     def solve_together(regressions: Sequence["AttributeRegression"], shapes: Sequence[int], n_axes: int,
-                       priors: Sequence[Floats]) -> None:
-        """Weights that all domains have in common: the shapes that all of them have, and the attribute axes."""
-        n_shape = min(shapes)
-        products = sum(r.products for r in regressions if r.products is not None)
-        values, basis = np.linalg.eigh(products)
-        values = np.maximum(values, 0)
-        places = [[*range(n_shape), *range(t, t + n_axes)] for t in shapes]
-        moments = sum(r.moments[:, at] for r, at in zip(regressions, places, strict=False))
-        noise = np.mean([np.diag(prior)[at] for prior, at in zip(priors, places, strict=False)], axis=0)
-        variance = regressions[0].variance[places[0]]
-        turned = basis.T @ moments                                              # (P, outputs)
-        for _ in range(ROUNDS):
-            penalty = noise / np.maximum(variance, LEAST)
-            found = turned / (values[:, None] + penalty)
-            doubt = (noise / (values[:, None] + penalty)).sum(axis=0)
-            variance = (np.square(found).sum(axis=0) + doubt) / len(values)
-        weights = basis @ found
-        for r, at in zip(regressions, places, strict=False):
-            r.weights[:, at] = weights
-            r.variance[at] = variance
+                       priors: Sequence[Floats], same_choices: bool) -> None:
+        """Weights that all domains have in common: of the shapes that all of them have, and of the factors that mean the
+        same. Each domain has weights of its own for the others."""
+        n_shape, size = min(shapes), regressions[0].weights.shape[1] - shapes[0]
+        n_common = size if same_choices else n_axes
+        _solve(regressions, [[*range(n_shape), *range(t, t + n_common)] for t in shapes], priors)
+        if n_common < size:
+            for r, t, prior in zip(regressions, shapes, priors, strict=True):
+                _solve([r], [[*range(t + n_common, t + size)]], [prior])
+
+
+def _solve(regressions: Sequence[AttributeRegression], places: Sequence[list[int]], priors: Sequence[Floats]) -> None:
+    """Ridge regression of some outputs over some domains, with the variance of the weights found along the way."""
+    values, basis = np.linalg.eigh(sum(r.products for r in regressions if r.products is not None))
+    values = np.maximum(values, 0)
+    moments = sum(r.moments[:, at] for r, at in zip(regressions, places, strict=True))
+    noise = np.mean([np.diag(prior)[at] for prior, at in zip(priors, places, strict=True)], axis=0)
+    variance, turned = regressions[0].variance[places[0]], basis.T @ moments            # (P, outputs)
+    for _ in range(ROUNDS):
+        penalty = noise / np.maximum(variance, LEAST)
+        found = turned / (values[:, None] + penalty)
+        doubt = (noise / (values[:, None] + penalty)).sum(axis=0)
+        variance = (np.square(found).sum(axis=0) + doubt) / len(values)
+    for r, at in zip(regressions, places, strict=True):
+        r.weights[:, at] = basis @ found
+        r.variance[at] = variance

@@ -88,7 +88,8 @@ class Factors:
         home: their codes in each of the domains where they have some.
         """
         target, z = self.domains[domain], self.names.index(domain)
-        gaps, about = {}, np.ones((0, 1))
+        gaps: dict[int, Floats] = {}
+        about: Floats = np.ones((0, 1))
         for name, codes in home.items():
             there = self.domains[name]
             about = there.user_about[codes]
@@ -303,8 +304,11 @@ def joint_steps(population: Population, domains: Sequence[int], rows: Floats, me
 
 def about_items(n: NDArray[Any], count: Floats, stands: Floats) -> Floats:
     """What is known about items besides their ratings: 1, the log of how many there are, its square, and the direction,
-    of length 1, in which they stand among those who chose them. No rating is as much as one. (V, 3 + Q)
+    of length 1, in which they stand among those who chose them. (V, 3 + Q)
+
+    An item without ratings may be new, so its count says nothing: it is taken for that of an average item.
     """
-    log_count = (np.log(np.maximum(n, 1)) - count[0]) / count[1]
+    log_count = np.where(n > 0, (np.log(np.maximum(n, 1)) - count[0]) / count[1], 0.0)
+    square = np.where(n > 0, log_count**2, 1.0)
     direction = stands / np.sqrt((stands**2).sum(axis=1, keepdims=True) + NOWHERE)
-    return np.column_stack([np.ones_like(log_count), log_count, log_count**2, direction])
+    return np.column_stack([np.ones_like(log_count), log_count, square, direction])

@@ -83,6 +83,8 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     size = n_attribute + n_factors
     people, things = (_Side.of(machine, sources, by_user, shapes, size) for by_user in (True, False))
     people.population = _population(shapes, size, n_attribute, START, START, hyper.habit, ties, hyper.freedom)
+    for block, t in zip(people.population.own, shapes, strict=True):
+        block[range(t, t + n_attribute), range(t, t + n_attribute)] = hyper.attribute_start
     things.population = _population(shapes, size, n_attribute, START, START / 2, hyper.sameness,
                                     ties, 0.0)
     people.set_about(known.people, ties.choices)
@@ -164,7 +166,7 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
         thing = np.concatenate([s.thing[s.item[s.chosen]] for s in group])
         n_people, n_things = (1 + max(int(getattr(s, side).max(initial=-1)) for s in group) for side in ("person", "thing"))
         by_user, by_item = machine.lists(person, thing, np.zeros(len(person), np.uint8), n_people, n_things, 1, 0)
-        of_domains = [np.stack([np.bincount(getattr(s, kind)[codes[s.chosen]], minlength=n) for s, codes in pairs], axis=1)
+        of_domains = [np.stack([np.bincount(getattr(s, kind)[codes[s.chosen]], minlength=n) for s, codes in pairs], axis=1).astype(np.float64)
                       for kind, n, pairs in (("person", n_people, [(s, s.user) for s in group]),
                                              ("thing", n_things, [(s, s.item) for s in group]))]
         chosen, choosers = learn_choices(by_user, by_item, (of_domains[0], of_domains[1]), hyper.places,
@@ -191,12 +193,14 @@ def _lift(source: Source, tilt: Floats, hyper: Hyper) -> Floats:
         return np.zeros(2)
     weight = draw_weights(np.bincount(source.item[source.chosen], minlength=source.n_items), hyper.draw)
     step = tilt[0, source.least] - tilt[0, 0]
-    return np.array([np.log(source.n_items / weight.sum()), hyper.draw]) / step
+    out: Floats = np.array([np.log(source.n_items / weight.sum()), hyper.draw]) / step
+    return out
 
 
 def draw_weights(n: NDArray[np.int64], power: float) -> Floats:
     """How often items with n events each are drawn as absences, up to a constant."""
-    return np.maximum(n, 1.0) ** power
+    out: Floats = np.maximum(n, 1.0) ** power
+    return out
 
 
 def _population(shapes: tuple[int, ...], size: int, n_attribute: int, offset: float, others: float, correlation: float,
@@ -362,9 +366,11 @@ class _Side:
                 residual = self.machine.get(self.rows[z]) - self.machine.get(self.about[z] @ self.machine.put(weights))
                 regression.add(residual, self.rated[z])
             self.weights[z] = weights
-        regressions = [r for r in self.attributes if r is not None]
-        if regressions:
-            AttributeRegression.solve_together(regressions, self.shapes, n_attribute, self.population.own)
+        with_attributes = [z for z, r in enumerate(self.attributes) if r is not None]
+        if with_attributes:
+            AttributeRegression.solve_together(
+                [r for r in self.attributes if r is not None], [self.shapes[z] for z in with_attributes], n_attribute,
+                [self.population.own[z] for z in with_attributes], ties.choices)
         own, numbers = [], []
         for z in range(len(self.rows)):
             self.expect(z, self.weights[z])
@@ -456,7 +462,8 @@ class _Side:
                 parts = [self._normal(z, self.guess[z]) for z in domains]
                 n = np.array([max(1, int(self.rated[z].sum())) for z in domains])
                 squares = np.average([part[2] for part in parts], axis=0, weights=n)
-                found = _ridge(sum(p[0] for p in parts), sum(p[1] for p in parts), squares, hyper.ridge)
+                products, moments = (np.sum([part[i] for part in parts], axis=0) for i in (0, 1))
+                found = _ridge(products, moments, squares, hyper.ridge)
                 for z in domains:
                     out[z] = self.guess[z] + found
         return out

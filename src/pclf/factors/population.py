@@ -118,8 +118,9 @@ def learned_between(moments: Floats, split: int, n: float, guess: Floats, worth:
     a, b, cross = moments[:split, :split], moments[split:, split:], moments[:split, split:]
     found = power(a, -0.5) @ cross @ power(b, -0.5) if n > 0 else guess
     k: Floats = (n * found + worth * guess) / max(n + worth, 1e-12)
-    largest = np.linalg.norm(k, 2)
-    return k * min(1.0, HIGHEST / max(largest, 1e-12))
+    largest = float(np.linalg.norm(k, 2))
+    k *= min(1.0, HIGHEST / max(largest, 1e-12))
+    return k
 
 
 def covariance(whole: Floats, trusted: Floats, n: int) -> Floats:

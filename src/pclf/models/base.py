@@ -4,27 +4,24 @@ Every model here predicts a rating by a product of user and item factors on the 
 is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files are handled once, below.
 """
 
-import operator
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, overload
+from typing import Any, ClassVar, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from pclf.data.columns import id_column
 from pclf.data.ratings import Domain, Ratings
-from pclf.engines.cpu import by_row, cores
-from pclf.errors import DataError, NotFittedError, UnknownNameError, did_you_mean
+from pclf.engines.cpu import by_row
+from pclf.errors import DataError, NotFittedError, UnknownNameError
+from pclf.models.people import Guest, People, find
+from pclf.serving.lists import Recommendation, Recommendations, best
 
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
-BLOCK = 1 << 20   # scores held at a time by each thread of `recommend`
 
 
 class Ids(Protocol):
@@ -35,58 +32,6 @@ class Ids(Protocol):
 
 
 Many = list[Any] | set[Any] | range | Ids    # see `is_batch`
-
-
-class Recommendation(NamedTuple):
-    item: Hashable
-    score: float
-    title: str
-
-
-@dataclass(frozen=True)
-class Recommendations:
-    """Top-N lists of many users: item codes and scores, best first; short lists end in -1 and -inf."""
-
-    domain: Domain
-    users: Sequence[Hashable]
-    codes: NDArray[np.int32]   # (users, n)
-    scores: Floats             # (users, n)
-
-    def __len__(self) -> int:
-        return len(self.users)
-
-    def __getitem__(self, row: int) -> list[Recommendation]:
-        """The list of the user in this place."""
-        codes = [int(c) for c in self.codes[operator.index(row)] if c >= 0]
-        ids = self.domain.items.decode(codes)
-        return [Recommendation(i, float(s), self.domain.title(c))
-                for i, s, c in zip(ids, self.scores[row], codes, strict=False)]
-
-    def __iter__(self) -> Iterator[list[Recommendation]]:
-        return (self[row] for row in range(len(self)))
-
-    def items(self) -> Iterator[tuple[Hashable, list[Recommendation]]]:
-        """Each user with their list."""
-        return zip(self.users, self, strict=True)
-
-    def to_arrow(self) -> Any:
-        """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank. Ids of several
-        types become text."""
-        import pyarrow as pa
-
-        from pclf.models.people import Guest
-
-        row, rank = np.nonzero(self.codes >= 0)
-        codes = self.codes[row, rank]
-        users = [self.users[r] for r in row.tolist()]
-
-        return pa.table({
-            "user_id": id_column([None if isinstance(user, Guest) else user for user in users]),
-            "item_id": id_column(self.domain.items.decode(codes)),
-            "title": pa.array([self.domain.title(int(c)) for c in codes]),
-            "score": pa.array(self.scores[row, rank]),
-            "rank": pa.array(rank + 1),
-        })
 
 
 class Recommender(BaseEstimator):   # type: ignore[misc]
@@ -119,7 +64,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         target = self._domain(domain)
         in_order(users, items)
         item_codes = self._item_codes(target, as_list(items))
-        user_factors = self._user_factors(domain, as_list(users), user_domain)
+        user_factors = self._user_factors(find(self.data_, domain, as_list(users), user_domain))
         check_pairs(user_factors, item_codes)
         return self._on_scale(domain, inner(user_factors, self._factors(domain)[1][item_codes]))
 
@@ -158,15 +103,15 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         single = users is not None and not is_batch(users)
         if users is None and user_domain not in (None, domain):
             users = list(self._domain(str(user_domain)).users.ids)
-        wanted = None if users is None else as_list(users)
+        people = find(self.data_, domain, None if users is None else as_list(users), user_domain)
         allowed = np.ones(target.n_items, bool)
         if candidates is not None:
             allowed[:] = False
             allowed[self._item_codes(target, _items(candidates))] = True
         taken_out = target.items.encode(_items(exclude))
         allowed[taken_out[taken_out >= 0]] = False
-        codes, scores = self._top_n(domain, wanted, n, exclude_seen, allowed, user_domain)
-        out = Recommendations(target, list(target.users.ids) if wanted is None else wanted, codes, scores)
+        codes, scores = self._top_n(people, n, exclude_seen, allowed)
+        out = Recommendations(target, people.ids, codes, scores)
         return out[0] if single else out
 
     def save(self, path: str | Path) -> None:
@@ -208,14 +153,12 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
                 + (f", {fits} fits averaged" if fits > 1 else ""))
 
     def _says(self, domain: str) -> str:
-        """How much each part of a model counts in a domain, where it has parts: common 10 %, own 30 %, ..."""
-        own = getattr(self, "personal_weights_", {}).get(domain, 0.0)
-        views = [view.name for view in self.layout_.views] if hasattr(self, "layout_") else []
-        parts = {views[key] if views else f"from {key}": (1 - own) * weight
-                 for key, weight in getattr(self, "weights_", {}).get(domain, {}).items()}
-        if own:
-            parts["personal"] = own
-        return ", ".join(f"{'own' if part == domain else part} {100 * w:.0f} %" for part, w in parts.items())
+        """How much each part of a model counts in a domain, where it has parts: factors 90 %, common clusters 10 %."""
+        return ", ".join(f"{part} {100 * weight:.0f} %" for part, weight in self._parts(domain).items() if weight)
+
+    def _parts(self, domain: str) -> dict[str, float]:
+        """The parts of a prediction and their weights; none where a model is all of a piece."""
+        return {f"from {source}": weight for source, weight in getattr(self, "weights_", {}).get(domain, {}).items()}
 
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
         raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
@@ -268,35 +211,15 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
             domain.items.code(items[int((codes < 0).argmax())], f"item in {domain.name!r}")
         return codes
 
-    def _find_user(self, domain: str, user: Hashable, user_domain: str | None) -> tuple[str, int]:
-        """The domain a user is known in, and the code there."""
-        if user_domain is not None:
-            code = self._domain(user_domain).users.code(user, f"user in {user_domain!r}")
-            if not (self.data_.shared_users and user in self.data_.domains[domain].users):
-                return user_domain, code
-        if user in self.data_.domains[domain].users:
-            return domain, self.data_.domains[domain].users.code(user)
-        homes = [name for name, d in self.data_.domains.items() if user in d.users]
-        if len(homes) == 1 or (homes and self.data_.shared_users):
-            return homes[0], self.data_.domains[homes[0]].users.code(user)
-        if homes:
-            raise UnknownNameError(f"user {user!r} is not in {domain!r} and is known in several other domains "
-                                   f"({', '.join(homes)}): say which with user_domain=...")
-        known = {domain: self.data_.domains[domain], **self.data_.domains}
-        for name, d in known.items():
-            if len(known) == 1 or d.users.written_alike(user) is not None:
-                d.users.code(user, f"user in {name!r}")                        # says what was meant
-        raise UnknownNameError(did_you_mean(user, (id for d in known.values() for id in d.users.ids), "user"))
-
-    def _user_factors(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
+    def _user_factors(self, people: People) -> Floats:
         """(users, D): rows of the domain's own factors, which strangers do not have."""
-        codes = self._codes_in(domain, users, user_domain)
-        if (codes < 0).any():
-            stranger = users[int((codes < 0).argmax())]
-            home, _ = self._find_user(domain, stranger, user_domain)
-            raise UnknownNameError(f"user {stranger!r} is known in {home!r} only, and {type(self).__name__} "
-                                   f"cannot score users of another domain. PCLF, RMGM and FMM can.")
-        return self._factors(domain)[0][codes]
+        if (people.here < 0).any():
+            stranger = people.ids[int((people.here < 0).argmax())]
+            home = next((name for name, codes in people.homes.items() if codes[int((people.here < 0).argmax())] >= 0), None)
+            who = f"user {stranger!r} is known in {home!r} only" if home else "a guest has no ratings in the fit"
+            raise UnknownNameError(f"{who}, and {type(self).__name__} cannot score users of another domain. PCLF, RMGM and "
+                                   f"FMM can.")
+        return self._factors(people.domain)[0][people.here]
 
     @cached_property
     def _seen(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int32]]]:
@@ -315,76 +238,50 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
             out[name] = indptr, codes[order]
         return out
 
-    def _seen_by(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32],
-                 user_domain: str | None) -> tuple[Any, Any]:
-        """The items that some users rated, as CSR: `codes` are theirs in the domain, -1 for strangers."""
-        indptr, items = self._seen[domain]
-        names = list(self.data_.domains)
-        rows = np.where(codes < 0, -1, self.data_.user_rows[names.index(domain)][codes])
-        if self.data_.shared_items and users:
-            for i in np.flatnonzero(codes < 0):
-                home, code = self._find_user(domain, users[i], user_domain)
-                rows[i] = self.data_.user_rows[names.index(home)][code]
+    def _seen_by(self, people: People) -> tuple[Any, Any]:
+        """The items of the domain that people rated, there or, where items are shared, elsewhere, as CSR."""
+        indptr, items = self._seen[people.domain]
+        rows = np.full(len(people), -1, np.int64)
+        for z, name in enumerate(self.data_.domains):
+            codes = people.here if name == people.domain else people.homes.get(name)
+            if codes is not None:
+                rows = np.where((codes >= 0) & (rows < 0), self.data_.user_rows[z][codes], rows)
+        if not self.data_.shared_items:                     # who is known elsewhere alone saw nothing of this domain
+            rows[people.here < 0] = -1
         starts, stops = indptr[rows], np.where(rows < 0, indptr[rows], indptr[rows + 1])
         out = np.concatenate([[0], np.cumsum(stops - starts)])
         take = np.arange(out[-1]) + np.repeat(starts - out[:-1], stops - starts)
-        return out, items[take]
+        guests = [i for i, person in enumerate(people.ids) if isinstance(person, Guest)] if (people.here < 0).any() else []
+        if not guests:
+            return out, items[take]
+        seen = np.split(items[take], out[1:-1])
+        for i in guests:
+            seen[i] = self._rated_by(people.domain, people.ids[i])
+        return np.concatenate([[0], np.cumsum([len(s) for s in seen])]), np.concatenate(seen).astype(np.int32)
 
-    def _left_out(self, domain: str, users: "list[Any] | None", codes: NDArray[np.int32], exclude_seen: bool,
-                  user_domain: str | None) -> tuple[Any, Any]:
+    def _rated_by(self, domain: str, guest: Guest) -> NDArray[np.int32]:
+        """Codes of the items that a guest rated: there or, where items are shared, elsewhere."""
+        homes = guest.ratings if self.data_.shared_items else [domain]
+        codes = self.data_[domain].items.encode([item for name in homes for item in guest.ratings.get(name, ())])
+        return codes[codes >= 0]
+
+    def _left_out(self, people: People, exclude_seen: bool) -> tuple[Any, Any]:
         """The items not to recommend to each of some users, as CSR: what they rated, or nothing."""
         if exclude_seen:
-            return self._seen_by(domain, users, codes, user_domain)
-        return np.zeros(len(codes) + 1, np.int64), np.empty(0, np.int32)
+            return self._seen_by(people)
+        return np.zeros(len(people) + 1, np.int64), np.empty(0, np.int32)
 
-    def _codes_in(self, domain: str, users: "list[Any] | None", user_domain: str | None) -> NDArray[np.int32]:
-        """Codes of users in the domain, of all of its own where users is None; -1 for strangers and guests."""
-        known = self._domain(domain).users
-        if users is None:
-            return np.arange(len(known), dtype=np.int32)
-        if user_domain not in (None, domain) and not self.data_.shared_users:
-            return np.full(len(users), -1, np.int32)      # a namesake here is somebody else
-        return known.encode([user if _is_id(user) else None for user in users])
+    def _top_n(self, people: People, n: int, exclude_seen: bool,
+               allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], Floats]:
+        """The best items of each person: codes and scores. (people, n)"""
+        target = self._domain(people.domain)
+        codes, scores = best(lambda some: self._scores(people[some]),
+                             lambda some: self._left_out(people[some], exclude_seen), len(people), target.n_items, n, allowed)
+        return codes, np.where(codes >= 0, self._on_scale(people.domain, scores), -np.inf)
 
-    def _top_n(self, domain: str, users: list[Any] | None, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
-               user_domain: str | None) -> tuple[NDArray[np.int32], Floats]:
-        """Best items by blocks of users (None: all of the domain), so that users x items never exists."""
-        from pclf.engines.kernels import top_n
-
-        target = self._domain(domain)
-        total = target.n_users if users is None else len(users)
-        rows = max(1, BLOCK // max(1, target.n_items))
-        codes, scores = [np.empty((0, n), np.int32)], [np.empty((0, n))]
-
-        def best(start: int) -> tuple[NDArray[np.int32], Floats]:
-            block = None if users is None else users[start:start + rows]
-            if block is None:
-                known = np.arange(start, min(start + rows, total), dtype=np.int32)
-                score = self._scores(domain, known)
-            else:
-                known = self._codes_in(domain, block, user_domain)
-                score = self._scores_of(domain, block, user_domain)
-            if not allowed.all():
-                score[:, ~allowed] = -np.inf
-            found, value = top_n(score, *self._left_out(domain, block, known, exclude_seen, user_domain), n)
-            return found, np.where(found >= 0, self._on_scale(domain, value), -np.inf)
-
-        starts = range(0, total, rows)
-        if len(starts) > 1:
-            with ThreadPoolExecutor(cores()) as pool:
-                parts = list(pool.map(best, starts))
-        else:
-            parts = [best(start) for start in starts]
-        return (np.concatenate([*codes, *(p[0] for p in parts)]), np.concatenate([*scores, *(p[1] for p in parts)]))
-
-    def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
-        """Ratings of all items by some users of the domain. (users, V)"""
-        users, items = self._factors(domain)
-        return _products(users[codes], items)
-
-    def _scores_of(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
-        """Ratings of all items by users of any domain. (users, V)"""
-        return _products(self._user_factors(domain, users, user_domain), self._factors(domain)[1])
+    def _scores(self, people: People) -> Floats:
+        """Ratings of all items of the domain. (people, V)"""
+        return _products(self._user_factors(people), self._factors(people.domain)[1])
 
 
 def random_numbers(random_state: Any) -> np.random.Generator:
@@ -426,10 +323,6 @@ def check_pairs(users: Any, items: Any) -> None:
     if len(users) != len(items) and 1 not in (len(users), len(items)):
         raise ValueError(f"users and items must be equally many, or one of either; got {len(users):,} users and "
                          f"{len(items):,} items.")
-
-
-def _is_id(user: Any) -> bool:
-    return getattr(type(user), "__hash__", None) is not None
 
 
 def _items(ids: Any) -> list[Hashable]:

@@ -21,8 +21,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 from pclf.data.ratings import Domain
-from pclf.models.base import Floats
 from pclf.factors.choices import leading
+from pclf.models.base import Floats
 
 Labels = NDArray[np.intp]
 Numbers = NDArray[np.floating[Any] | np.integer[Any]]

@@ -1,4 +1,4 @@
-"""What a fitted mixture says in words: clusters with their typical members, explanations, similar items."""
+"""What a fitted model says in words: explanations, similar items, clusters with their typical members."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pclf.models.base import Floats, Recommendation, is_batch
-from pclf.models.people import Guest
-from pclf.models.weights import softmax
+from pclf.factors.rows import softmax
+from pclf.models.base import Floats, is_batch
+from pclf.models.people import Guest, Items, People, Users, find
+from pclf.serving.lists import Recommendation
 
 if TYPE_CHECKING:
-    from pclf.models.mixture import _Mixture
+    from pclf.models.mixture import Mixture
 
 FEW = 5.0            # ratings with which an item is half as surely like another as it looks
 ALIKE = 0.4          # likeness from which one item is a reason for another
+TOLD = 0.05          # of a rating: tastes that are worth a word
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,11 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Part:
-    """What one view contributes to a prediction. The personal view has no clusters."""
+    """What one part contributes to a prediction. Factors have no clusters."""
 
-    view: str                                  # "common", a domain, or "personal"
-    weight: float                              # of the views together, 1
-    prediction: float                          # of this view alone
+    view: str                                  # "factors", "common", or a domain
+    weight: float                              # of the parts together, 1
+    prediction: float                          # of this part alone
     cell: tuple[int, int] | None = None        # the user and item cluster, of the first fit, that matter most
     cell_weight: float = 0.0                   # P(k | u) P(c | v) there
     cell_rating: float = 0.0                   # S there
@@ -50,6 +52,15 @@ class Nearest(NamedTuple):
     title: str
     rating: float
     likeness: float
+    domain: str = ""
+
+
+class Taste(NamedTuple):
+    """What an attribute of an item does to the rating that is expected of a person, beside what it does for anybody."""
+
+    column: str
+    value: Any
+    effect: float                              # in ratings
 
 
 @dataclass(frozen=True)
@@ -62,15 +73,16 @@ class Explanation:
     parts: tuple[Part, ...]
     user_clusters: tuple[tuple[int, float], ...]           # the strongest, with P(k | u)
     nearest: tuple[Nearest, ...] = ()                      # what the user rated that is most like the item
+    tastes: tuple[Taste, ...] = ()                         # for its attributes, the strongest first
 
     def __str__(self) -> str:
         return self.text
 
 
-def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
+def clusters(model: "Mixture", n: int = 10) -> list[Cluster]:
     """User clusters, of each domain where they are apart, then the item clusters of each view, of the first member."""
     member, out = model.members_[0], []
-    top_users = {name: _top(member.users[model._user_rows(name)], _counts(d.user, d.n_users), d.users, None, n)
+    top_users = {name: _top(member.users[model.mixture_.user_rows(name)], _counts(d.user, d.n_users), d.users, None, n)
                  for name, d in model.data_.domains.items()}
     shares = user_shares(model)
     for names in [[name] for name in shares] if model.layout_.separate_users else [list(shares)]:
@@ -79,7 +91,7 @@ def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
             out.append(Cluster("users", k, float(share), {name: top_users[name][k] for name in names}))
     for i, view in enumerate(model.layout_.views):
         names = [name for z, name in enumerate(model.data_.domains) if z in view.domains]
-        rows = {name: dict(model._views(name))[i] for name in names}
+        rows = {name: dict(model.mixture_.views(name))[i] for name in names}
         top_items, total = {}, np.zeros(view.n_clusters)
         for name in names:
             d = model.data_.domains[name]
@@ -92,81 +104,129 @@ def clusters(model: "_Mixture", n: int = 10) -> list[Cluster]:
     return out
 
 
-def explain(model: "_Mixture", domain: str, user: Any, item: Hashable, user_domain: str | None) -> Explanation:
+def explain(model: "Mixture", domain: str, user: Any, item: Hashable, user_domain: str | None) -> Explanation:
     target = model._domain(domain)
     if is_batch(user) or is_batch(item):
         raise ValueError(f"one prediction is explained at a time; got {user!r} and {item!r}.")
-    users, items = model._users(domain, user, user_domain), model._items(domain, item)
+    people = find(model.data_, domain, [user], user_domain)
+    users, items = model._users(people), model._items(domain, item)
     distribution = model._distribution(domain, users, items)[0]
-    values = model.data_.level_values(domain)
+    values = np.array(target.scale.values)
     prediction = float(distribution @ values)
     p_user, member = users.memberships[0][0], model.members_[0]
     strongest = tuple((int(k), float(p_user[k])) for k in np.argsort(-p_user)[:3])
-    parts = []
-    own = float(model._own_weights(domain, users)[0])
+    own, here, parts = model._weight(domain, users, items.rows), model._here(domain), []
+    if own and here is not None and users.rows is not None and items.rows is not None:
+        probability = softmax(here.logits(users.rows, items.rows))[0]
+        parts.append(Part("factors", own, float(probability @ values)))
     for i, weight in model.weights_[domain].items():
-        s = np.einsum("r,rkc->kc", values, member.tables[i])
+        s = np.einsum("r,rkc->kc", model.data_.level_values(domain), member.tables[i])
         joint = np.outer(p_user, items.memberships[0][i][0])
         k, c = np.unravel_index(joint.argmax(), joint.shape)
-        alone = float(model._mixture(users, items, {i: 1.0})[0] @ values)
+        alone = float(model.mixture_.distribution(domain, users.memberships, items.memberships, {i: 1.0})[0] @ values)
         parts.append(Part(model.layout_.views[i].name, (1 - own) * weight, alone,
                           (int(k), int(c)), float(joint[k, c]), float(s[k, c])))
-    if own and users.personal is not None and items.personal is not None:
-        probability = softmax(model.personal_[domain].logits(users.personal, items.personal))[0]
-        parts.append(Part("personal", own, float(probability @ values)))
     title = target.title(int(target.items.encode([item])[0])) if item in target.items else "the new item"
-    nearest = _nearest(model, domain, user, item, items.personal, user_domain)
-    return Explanation(_in_words(model, domain, title, prediction, parts, strongest, nearest), prediction, distribution,
-                       tuple(parts), strongest, nearest)
+    nearest = _nearest(model, people, item, items)
+    tastes = _tastes(model, domain, item, users, distribution) if own else ()
+    return Explanation(_in_words(model, domain, title, prediction, parts, strongest, nearest, tastes), prediction,
+                       distribution, tuple(parts), strongest, nearest, tastes)
 
 
-def _nearest(model: "_Mixture", domain: str, user: Any, item: Hashable, rows: Floats | None,
-             user_domain: str | None, n: int = 3) -> tuple[Nearest, ...]:
-    """What the user rated in a domain that is most like an item. rows: its row in the personal view, (1, D)."""
-    target, view = model._domain(domain), model.personal_.get(domain)
-    if view is None or rows is None or not view.item_factors.shape[1]:
+def _tastes(model: "Mixture", domain: str, item: Hashable, users: Users, distribution: Floats) -> tuple[Taste, ...]:
+    """What a person's tastes for the attributes of an item do to the expected rating, against anybody's.
+
+    A taste moves the logits of the levels; near the distribution that is predicted, the mean rating moves by the covariance
+    of rating and tilt.
+    """
+    attributes, here, target = model.data_.attributes, model._here(domain), model._domain(domain)
+    if attributes is None or here is None or here.attribute_weights is None or users.rows is None or item not in target.items:
         return ()
-    if isinstance(user, Guest):
-        given = user.ratings.get(domain, {})
-        codes, ratings = target.items.encode(list(given)), np.array(list(given.values()))
-    else:
-        home, code = model._find_user(domain, user, user_domain)
-        mine = np.flatnonzero(target.user == code) if home == domain else np.empty(0, int)
-        codes, ratings = target.item[mine], target.ratings[mine]
-    likeness = _cosines(view.item_factors[codes], rows[0, -view.item_factors.shape[1]:])
-    if item in target.items:
-        likeness[codes == target.items.code(item)] = -1              # it is no reason for itself
-    best = [i for i in np.argsort(-likeness, kind="stable")[:n] if likeness[i] >= ALIKE]
-    return tuple(Nearest(target.title(int(codes[i])), float(ratings[i]), float(likeness[i])) for i in best)
+    n, size = here.n_shape, here.users.shape[1]
+    taste = users.rows[0, n:size] - here.user_weights[0, n:]
+    by_feature = here.attribute_weights[:, n:] @ taste                               # (P,)
+    row, values = attributes.of(domain)[[target.items.code(item)]], np.array(target.scale.values)
+    slope = float(distribution @ (values * here.tilt[0]) - (distribution @ values) * (distribution @ here.tilt[0]))
+    found: dict[tuple[str, Any], float] = {}
+    for p, x in zip(row.indices, row.data, strict=True):
+        feature = attributes.features[p]
+        vector = isinstance(feature.value, int) and not isinstance(feature.value, bool)
+        key = (feature.column, None if vector else feature.value)
+        found[key] = found.get(key, 0.0) + float(x * by_feature[p] * slope)
+    facts = attributes.facts(domain, target.items.code(item))
+    out = [Taste(column, _as_given(facts.get(column), value), effect) for (column, value), effect in found.items()]
+    return tuple(sorted(out, key=lambda taste: -abs(taste.effect)))
 
 
-def user_shares(model: "_Mixture") -> dict[str, Floats]:
+def _as_given(fact: Any, value: Any) -> Any:
+    """A value of an attribute as it was given: features know it in small letters."""
+    given = fact if isinstance(fact, (list, tuple)) else [fact]
+    return fact if value is None else next((x for x in given if str(x).casefold() == str(value).casefold()), value)
+
+
+def _nearest(model: "Mixture", people: People, item: Hashable, items: Items, n: int = 3) -> tuple[Nearest, ...]:
+    """What a person rated, in any domain, that is most like an item."""
+    domain, part = people.domain, model.factors_.get(people.domain)
+    here = model._here(domain)
+    if part is None or here is None or items.rows is None:
+        return ()
+    person, found = people.ids[0], []
+    for name in [domain, *(other for other in part.names if other != domain)]:
+        there, d = part.domains[name], model.data_[name]
+        axes = _common_axes(part, name, domain)
+        if not axes.stop - axes.start:
+            continue
+        if isinstance(person, Guest):
+            given = person.ratings.get(name, {})
+            codes, ratings = d.items.encode(list(given)), np.array(list(given.values()))
+        else:
+            code = int(people.here[0]) if name == domain else int(d.users.encode([person])[0]) if (
+                model.data_.shared_users or name in people.homes) else -1
+            mine = np.flatnonzero(d.user == code) if code >= 0 else np.empty(0, int)
+            codes, ratings = d.item[mine], d.ratings[mine]
+        likeness = _cosines(there.item_factors[codes][:, axes], items.rows[0, here.n_shape:][axes])
+        if name == domain and item in d.items:
+            likeness[codes == d.items.code(item)] = -1              # it is no reason for itself
+        found += [Nearest(d.title(int(c)), float(r), float(x), name)
+                  for c, r, x in zip(codes, ratings, likeness, strict=True) if x >= ALIKE]
+    return tuple(sorted(found, key=lambda near: -near.likeness)[:n])
+
+
+def _common_axes(part: Any, a: str, b: str) -> slice:
+    """Factors that mean the same in two domains: all of them in one domain and where choices tie them, else attributes'."""
+    size = part.domains[a].item_factors.shape[1]
+    return slice(0, size if a == b or part.same_choices else part.n_attribute)
+
+
+def user_shares(model: "Mixture") -> dict[str, Floats]:
     """Of each domain's ratings, the share that each user cluster of the first member gave.   (K,) a domain"""
     out: dict[str, Floats] = {}
     for name, d in model.data_.domains.items():
-        out[name] = _counts(d.user, d.n_users) @ model.members_[0].users[model._user_rows(name)] / max(1, len(d))
+        out[name] = _counts(d.user, d.n_users) @ model.members_[0].users[model.mixture_.user_rows(name)] / max(1, len(d))
     return out
 
 
-def similar_items(model: "_Mixture", domain: str, item: Hashable, n: int, to: str) -> list[Recommendation]:
+def similar_items(model: "Mixture", domain: str, item: Hashable, n: int, to: str) -> list[Recommendation]:
     """Items of `to` that are most like an item.
 
-    In one domain, by the direction of their factors in the personal view, where there is one: who likes the one, likes
-    the other, and the same people choose them. The fewer ratings an item has, the less surely it is like another.
-    Between domains, and without such a view, by profiles: the mean rating that each user cluster gives, less what is
-    given to all. User clusters are shared by all domains, so profiles of a film and a book compare.
+    By the direction of their factors, where there are some: who likes the one, likes the other. The fewer ratings an item
+    has, the less surely it is like another. Between domains the factors that a bridge ties together are compared. Without
+    any, items are compared by profiles: the mean rating that each user cluster gives, less what is given to all. User
+    clusters are shared by all domains, so profiles of a film and a book compare.
     """
     source, target = model._domain(domain), model._domain(to)
+    part = model.factors_.get(to)
+    axes = _common_axes(part, domain, to) if part is not None and domain in part.domains else slice(0, 0)
     if model.layout_.separate_users and to != domain:
         raise ValueError(f"{type(model).__name__} fits each domain apart, so items of {domain!r} and {to!r} do not "
                          f"compare. Use PCLF or RMGM.")
     if n < 1:
         raise ValueError(f"n must be at least 1; got {n}.")
     code = source.items.code(item, f"item in {domain!r}")
-    view = model.personal_.get(domain)
-    if to == domain and view is not None and view.item_factors.shape[1]:
+    if part is not None and axes.stop > axes.start:
         counts = _counts(target.item, target.n_items)
-        scores = _cosines(view.item_factors, view.item_factors[code]) * counts / (counts + FEW)
+        scores = _cosines(part.domains[to].item_factors[:, axes], part.domains[domain].item_factors[code, axes])
+        scores = scores * counts / (counts + FEW)
     else:
         scores = _cosines(_profiles(model, to), _profiles(model, domain)[code])
     if to == domain:
@@ -182,10 +242,10 @@ def _cosines(rows: Floats, own: Floats) -> Floats:
     return out
 
 
-def _profiles(model: "_Mixture", domain: str) -> Floats:
+def _profiles(model: "Mixture", domain: str) -> Floats:
     """Mean rating of each item by each user cluster, less the item's mean, scaled by the cluster's share. (V, K)"""
     values, parts = model.data_.level_values(domain), []
-    rows = dict(model._views(domain))
+    rows = dict(model.mixture_.views(domain))
     for member in model.members_:
         profile = sum(weight * member.items[i][rows[i]] @ np.einsum("r,rkc->ck", values, member.tables[i])
                       for i, weight in model.weights_[domain].items())
@@ -212,35 +272,40 @@ def _counts(codes: Any, size: int) -> Floats:
     return np.bincount(codes, minlength=size).astype(np.float64)
 
 
-def _in_words(model: "_Mixture", domain: str, title: str, prediction: float, parts: list[Part],
-              strongest: tuple[tuple[int, float], ...], nearest: tuple[Nearest, ...]) -> str:
+def _in_words(model: "Mixture", domain: str, title: str, prediction: float, parts: list[Part],
+              strongest: tuple[tuple[int, float], ...], nearest: tuple[Nearest, ...], tastes: tuple[Taste, ...]) -> str:
     target = model.data_.domains[domain]
     expected = f"{prediction:.2f} of {target.scale.values[-1]:g} expected"
     if target.events:
         expected = f"probability {prediction:.2f} among draws"
     lines = [f"{title}: {expected}."]
-    heard = [part for part in sorted(parts, key=lambda part: -part.weight) if part.weight >= 0.05]
-    if any(part.cell for part in heard):
-        tastes = ", ".join(f"cluster {k} ({p:.0%})" for i, (k, p) in enumerate(strongest) if p >= 0.05 or not i)
-        lines.append(f"The user's tastes: {tastes}.")
-    for part in heard:
+    counting = [part for part in sorted(parts, key=lambda part: -part.weight) if part.weight >= 0.05]
+    told = [taste for taste in tastes if abs(taste.effect) >= TOLD][:3]
+    if told:
+        lines.append("; ".join(f"{'you like' if t.effect > 0 else 'you do not like'} {t.value} ({t.column}): {t.effect:+.1f}"
+                               for t in told).replace("y", "Y", 1) + ".")
+    if nearest:
+        said = "; ".join(near.title + ("" if model.data_[near.domain].events else f", rated {near.rating:g}")
+                         + ("" if near.domain == domain else f" ({near.domain})") for near in nearest)
+        lines.append(f"Most like it, among what you know: {said}.")
+    if any(part.cell for part in counting):
+        clusters = ", ".join(f"cluster {k} ({p:.0%})" for i, (k, p) in enumerate(strongest) if p >= 0.05 or not i)
+        lines.append(f"You belong to user {clusters}.")
+    for part in counting:
         if part.cell is None:
-            lines.append(f"{part.weight:.0%} from what is known of this user and this item alone, which says "
-                         f"{part.prediction:.2f}.")
-            if nearest:
-                said = "; ".join(x.title if target.events else f"{x.title}, rated {x.rating:g}" for x in nearest)
-                lines.append(f"Of all that the user {'did' if target.events else 'rated'}, most like it: {said}.")
+            if len(counting) > 1:
+                lines.append(f"{part.weight:.0%} comes from the factors, which say {part.prediction:.2f}.")
             continue
         kind = "common" if part.view == "common" else f"{part.view}-only"
         like = ", ".join(name for name in _typical(model, domain, part.view, part.cell[1]) if name != title)
-        lines.append(f"{part.weight:.0%} from the {kind} clusters, which say {part.prediction:.2f}: user cluster "
+        lines.append(f"{part.weight:.0%} comes from the {kind} clusters, which say {part.prediction:.2f}: user cluster "
                      f"{part.cell[0]} gives {part.cell_rating:.2f} to items like {like or 'no other'}.")
     return "\n".join(lines)
 
 
-def _typical(model: "_Mixture", domain: str, view: str, cluster: int, n: int = 3) -> list[str]:
+def _typical(model: "Mixture", domain: str, view: str, cluster: int, n: int = 3) -> list[str]:
     """Titles of items of a domain that are typical of a cluster of the first fit."""
     d = model.data_[domain]
-    i, rows = next((i, rows) for i, rows in model._views(domain) if model.layout_.views[i].name == view)
+    i, rows = next((i, rows) for i, rows in model.mixture_.views(domain) if model.layout_.views[i].name == view)
     membership = model.members_[0].items[i][rows][:, cluster:cluster + 1]
     return [title for _, title, _ in _top(membership, _counts(d.item, d.n_items), d.items, d.title, n)[0]]

@@ -1,32 +1,46 @@
-"""Fitting a mixture over co-clusters, which FMM, RMGM and PCLF have in common. A model is a layout of views."""
+"""What models with clusters have in common: FMM, RMGM and PCLF. Each *has* its parts; here is what they do with them.
+
+The parts are clusters (`pclf.clusters`), which all three have, and factors (`pclf.factors`), which PCLF adds. Each part
+says P(r | u, v); they are pooled with the weights that `weights` learned.
+"""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pclf import engines
-from pclf.data.events import with_absences
-from pclf.data.ratings import Ratings
-from pclf.clusters.loop import STARTS, Callback, HeldOut, Run, Schedule, run, to_numpy
+from pclf.clusters.fitted import Clusters, Member
+from pclf.clusters.loop import STARTS, Callback, HeldOut, Run, Schedule, Step, run, to_numpy
 from pclf.clusters.mstep import Means, Priors
 from pclf.clusters.state import Engine, Params
-from pclf.problem import Layout, Problem
-from pclf.engines import Machine
-from pclf.errors import EngineError, UnknownNameError, did_you_mean
-from pclf.models import personal, weights
-from pclf.models.base import as_ratings, random_numbers
+from pclf.data.events import DRAWN, absences, with_absences
+from pclf.data.ratings import Ratings
+from pclf.errors import UnknownNameError, did_you_mean
+from pclf.factors.fitted import DomainFactors, Factors
+from pclf.factors.rows import softmax
+from pclf.models import insight, weights
+from pclf.models.base import Floats, as_list, as_ratings, check_pairs, in_order, packed, random_numbers
 from pclf.models.factors import check_whole
-from pclf.models.people import Member
-from pclf.models.personal import Personal
-from pclf.models.predictor import _Predictor
-from pclf.models.weights import Transfer, softmax
+from pclf.models.people import Guest, Items, NewItem, People, Users, find
+from pclf.models.transfer import Transfer
+from pclf.problem import Layout, Problem
 from pclf.progress import progress
+from pclf.serving.lists import Recommendation
 
-FACTORS, EVENT_FACTORS = 12, 20   # of personal_factors="auto": a log supports more, having ten draws an event
+if TYPE_CHECKING:
+    from pclf.models.base import Recommender as _Contract  # beside which a mixture always stands
+else:
+    _Contract = object
+
+PAIRS = 1 << 14               # pairs whose distributions are computed at a time
 RESTARTS = 4                  # of n_restarts="auto", at most
 RESTARTED = 400_000           # restarts times ratings, at most: the more ratings, the less restarts add
 
@@ -34,23 +48,78 @@ RESTARTED = 400_000           # restarts times ratings, at most: the more rating
 # priors it over-fits in the end: 40 iterations, the last at beta = 0.95, were best for held-out training users of
 # Book-Crossing and MovieLens.
 PLAIN: dict[str, Any] = {
-    "user_prior": 0.0, "item_prior": 0.0, "table_prior": 0.0, "personal_weight": 0.0, "start": "posteriors",
-    "betas": (0.8, 0.9, 0.95), "max_iter": 40, "tol": 0.0, "n_restarts": 1,
+    "user_prior": 0.0, "item_prior": 0.0, "table_prior": 0.0, "start": "posteriors", "betas": (0.8, 0.9, 0.95),
+    "max_iter": 40, "tol": 0.0, "n_restarts": 1,
 }
 
 
-class _Mixture(_Predictor):
-    """Settings of all mixtures, in their constructors:
+@dataclass(frozen=True)
+class Annealing:
+    """How clusters are learned: the settings that FMM, RMGM and PCLF have in common."""
 
-    user_prior, item_prior, table_prior: pseudo-ratings of the priors; 0 is plain maximum likelihood.
-    personal_weight: of the personal view in a prediction, 0 (none) to 1; "auto" learns it; or a dict of domains.
-    personal_factors: of the personal view, "auto" for 12, or 20 of events; those that are not supported shrink to
-    nothing.
-    start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
-    max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
-    iteration that was best for the rest. n_restarts: fits, "auto" for as many as pay. combine: "average" their
-    predictions, or keep the "best".
-    """
+    user_prior: float
+    item_prior: float
+    table_prior: float
+    start: str
+    betas: tuple[float, ...]
+    steps_per_beta: int
+    max_iter: int
+    tol: float
+
+    @classmethod
+    def of(cls, model: Any) -> "Annealing":
+        return cls(*(getattr(model, name) for name in cls.__dataclass_fields__))
+
+    def run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator, watchers: list[Callback], *,
+            max_iter: int | None = None, held_out: HeldOut | None = None, keep: bool = True) -> Run:
+        """EM from one start."""
+        problem = Problem.of(ratings, layout)
+        schedule = Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
+        priors = Priors(self.user_prior, self.item_prior, self.table_prior)
+        start = STARTS[self.start](problem, rng, getattr(machine, "n_threads", 1))
+        return run(machine, problem, start, schedule=schedule, priors=priors, held_out=held_out, callbacks=watchers,
+                   keep=keep)
+
+    def trial(self, machine: Engine, part: Ratings, held_out: Ratings, layout: Layout, rng: np.random.Generator,
+              watchers: list[Callback], early_stopping: bool) -> tuple[Run, int]:
+        """EM on a part of the ratings, and how many iterations were best for the rest. Ctrl-C leaves nothing of it."""
+        judge = self._judge(machine, part, layout, held_out) if early_stopping and held_out.n_ratings else None
+        found = self.run(machine, part, layout, rng, watchers, held_out=judge, keep=False)
+        best = max(found.trace, key=lambda step: step.held_out or 0.0).iteration if judge else self.max_iter
+        return found, best
+
+    def clusters(self, ratings: Ratings, layout: Layout, runs: Sequence[Run]) -> Clusters:
+        problem = Problem.of(ratings, layout)
+        return Clusters.of(ratings, layout, tuple(Member.of(r, problem) for r in runs), self.user_prior, self.item_prior)
+
+    def _judge(self, machine: Engine, part: Ratings, layout: Layout, held_out: Ratings) -> HeldOut:
+        """The mean log-likelihood of held-out ratings under the mixture."""
+        def judge(params: Params, means: Means) -> float:
+            params, means = to_numpy(machine, params, means)
+            trial = self.clusters(part, layout, [Run(params, means, (), False)])
+            logs = []
+            for name, d in held_out.domains.items():
+                if len(d):
+                    p = trial.levels(trial.known_users(name, d.user), trial.known_items(name, d.item), trial.weights[name])
+                    logs.append(np.log(np.maximum(p[np.arange(len(d)), held_out.levels(name)], 1e-9)))
+            return float(np.concatenate(logs).mean()) if logs else 0.0
+        return judge
+
+
+class Mixture(_Contract):
+    """What FMM, RMGM and PCLF do: EM, and the answers of a fitted model."""
+
+    rules: ClassVar[tuple[str, ...]] = ("mean", "median")
+
+    data_: Ratings
+    mixture_: Clusters                      # the part with clusters
+    factors_: dict[str, Factors]            # the part with factors, by domain; two domains may have the same one
+    factor_weights_: dict[str, float]       # w of `weights`
+    transfer_: dict[str, Transfer]
+    trace_: tuple[Step, ...]
+    n_iter_: int
+    interrupted_: bool
+    _device: str | None = None              # the GPU that the model was fitted on
 
     def fit(self, data: Ratings | Mapping[str, Any], *, engine: str = "auto", dtype: str = "float32",
             n_threads: int | None = None, random_state: int | np.random.Generator | None = 0,
@@ -59,257 +128,432 @@ class _Mixture(_Predictor):
 
         engine: "auto", "cpu", "gpu" or "reference". dtype, n_threads: of the CPU engine.
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
-        Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning,
-        `interrupted_` is True, and there is no personal view, which comes last.
+        Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning, and
+        `interrupted_` is True.
         """
         known, streams = as_ratings(data), random_numbers(random_state)
-        self._check_settings(known)
-        split_rng, trial_rng, personal_rng = streams.spawn(3)
-        ratings = with_absences(known, split_rng)
+        self._check_annealing(known)
+        split_rng, trial_rng = streams.spawn(2)
+        ratings, layout = with_absences(known, split_rng), self._layout(known)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
-        layout, rows_machine = self._layout(ratings), engines.for_personal(machine, ratings.n_levels)
-        restarts, learning = self._n_restarts(ratings), self._learns_weights(ratings)
-        personal_domains = self._personal_domains(ratings, rows_machine)
-        seeds, trial_seed, personal_seed = streams.spawn(restarts), *personal_rng.integers(2**63, size=2)
-
-        steps = (restarts + learning) * self.max_iter + (1 + learning) * len(personal_domains) * personal.SWEEPS
-        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
+        restarts, annealing, max_iter = self._n_restarts(ratings), Annealing.of(self), self.max_iter
+        with progress(f"fit {type(self).__name__}", (restarts + self.early_stopping) * max_iter, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
-            chosen: dict[str, tuple[float, float, float]] = {}
-            max_iter = self.max_iter
-            if learning:
+            if self.early_stopping:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
-                first, max_iter = self._trial(machine, part, held_out, layout, trial_rng, watchers)
-                views = self._fit_personal(part, personal_domains, trial_seed, rows_machine, advance)
-                trial = self._fresh(part, layout, [first], views)
-                chosen = {name: trial._learn(held_out, name) for name in ratings.domains}
-            runs: list[Run] = []
-            views, interrupted = {}, False
-            try:
-                for rng in seeds:
-                    runs.append(self._run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
-                    if runs[-1].interrupted:
-                        break
-                interrupted = runs[-1].interrupted
-                if not interrupted:
-                    views = self._fit_personal(ratings, personal_domains, personal_seed, rows_machine, advance)
-            except KeyboardInterrupt:
-                if not runs:
-                    raise
-                interrupted = True
-                warnings.warn("interrupted before the end; the model has the clusters so far, and no personal view.",
-                              UserWarning, stacklevel=2)
-        runs = [r for r in runs if not r.interrupted] or runs
-        if self.combine == "best":
-            runs = [max(runs, key=lambda r: r.trace[-1].objective)]
-        fitted = self._fresh(ratings, layout, runs, views)
-        fitted._keep(known)
-        fitted.interrupted_ = interrupted
-        fitted._device = getattr(machine, "device", None)
-        for name, (common, own, gain) in chosen.items():
-            fitted._set_weights(name, common, own)
-            fitted.transfer_[name] = self._transfer(name, common, gain)
-        self._forget()                                    # what was kept of an earlier fit
-        self.__dict__.update(fitted.__dict__)
+                _, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, watchers, True)
+            runs = self._restarts(annealing, machine, ratings, layout, streams.spawn(restarts), watchers, max_iter)
+        chosen = self._chosen_runs(runs)
+        clusters = annealing.clusters(ratings, layout, chosen)
+        self._adopt(known, clusters, chosen[0].trace, runs[-1].interrupted)
+        self._device = getattr(machine, "device", None)
+        for name in known.domains:
+            text = f"{type(self).__name__} has no choice between common and specific clusters."
+            self.transfer_[name] = Transfer(0.0, None, text)
         return self
 
-    def _common_weight(self, ratings: Ratings, name: str) -> float | None:
-        """W1 of a domain, None where it is to be learned. A model with one view a domain has no choice."""
-        return 0.0
+    def _restarts(self, annealing: Annealing, machine: Engine, ratings: Ratings, layout: Layout,
+                  seeds: Sequence[np.random.Generator], watchers: list[Callback], max_iter: int) -> list[Run]:
+        """EM from several starts; after Ctrl-C, those so far."""
+        runs: list[Run] = []
+        try:
+            for rng in seeds:
+                runs.append(annealing.run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
+                if runs[-1].interrupted:
+                    break
+        except KeyboardInterrupt:
+            if not runs:
+                raise
+            warnings.warn("interrupted before the end; the model has the clusters so far.", UserWarning, stacklevel=3)
+            runs[-1] = replace(runs[-1], interrupted=True)
+        return runs
 
-    def _transfer(self, domain: str, weight: float, gain: float) -> Transfer:
-        return Transfer(weight, gain, f"{type(self).__name__} has no choice between common and specific clusters.")
+    @property
+    def members_(self) -> tuple[Member, ...]:
+        """The restarts of the clusters."""
+        return self.mixture_.members
 
-    def _check_settings(self, ratings: Ratings) -> None:
+    @property
+    def layout_(self) -> Layout:
+        """The views of the clusters."""
+        return self.mixture_.layout
+
+    @property
+    def weights_(self) -> dict[str, dict[int, float]]:
+        """W of eq. (Fr): domain -> view -> weight among the clusters."""
+        return self.mixture_.weights
+
+    def predict(self, domain: str, users: Any, items: Any, *, rule: str = "mean",
+                user_domain: str | None = None) -> Floats:
+        """Ratings on the domain's own scale, for pairs of users and items.
+
+        users, items: one id, or a list or array of ids; one against many is repeated. A user is looked up in
+        `domain`, then in the other domains, or only in `user_domain` where that is given.
+        rule: "mean" is best for squared error, "median" for absolute error.
+        """
+        self._check_rule(rule)
+        return self._decide(domain, rule, *self._pairs(domain, users, items, user_domain))
+
+    def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
+                      rule: str = "mean") -> Floats:
+        """`predict` for codes of the domain instead of ids: what evaluation uses."""
+        self._check_rule(rule)
+        self._domain(domain)
+        return self._decide(domain, rule, self._known_users(domain, users), self._known_items(domain, items))
+
+    def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None) -> Floats:
+        """P(r | u, v), (pairs, values): a column for each value of the domain's scale."""
+        users, items = self._pairs(domain, users, items, user_domain)
+        check_pairs(users, items)
+        return self._distribution(domain, users, items)
+
+    def fold_in(self, ratings: Mapping[str, Mapping[Any, float] | Sequence[Hashable]]) -> Guest:
+        """A new user, from ratings in any of the domains: {"movies": {"Alien": 5, "Heat": 2}}.
+
+        In a domain of events, from what they did: {"movies": ["Alien", "Heat"]}. Every part places them as training
+        would, with everything else kept. Without ratings they are like anybody.
+        """
+        self._check_fitted()
+        if not isinstance(ratings, Mapping):
+            raise ValueError(f"a guest's ratings must be given as {{domain: {{item: rating}}}}; got {ratings!r}.")
+        told = {name: self._as_told(name, given, "item") for name, given in ratings.items()}
+        rated = {name: self._codes_and_values(name, given) for name, given in told.items()}
+        placed = {id(part): part.place(rated) for part in self.factors_.values()}
+        rows = {name: placed[id(part)][name] for name, part in self.factors_.items()}
+        return Guest(self._mark, told, self.mixture_.place(self._in_levels(rated)), rows)
+
+    def fold_in_item(self, domain: str, ratings: Mapping[Any, float] | Sequence[Hashable] = (), *,
+                     attributes: Mapping[str, Any] | None = None) -> NewItem:
+        """A new item of a domain, from the ratings its users gave it, {user: rating}, from its attributes,
+        {"genre": "horror"}, or both; for events, from the users."""
+        target = self._domain(domain)
+        told = self._as_told(domain, ratings, "user") if ratings else {}
+        known = self._attribute_row(domain, attributes)
+        if not told and known is None:
+            raise ValueError(f"a new item of {domain!r} needs at least one rating, or attributes; got neither.")
+        users = np.array([target.users.code(user, f"user in {domain!r}") for user in told], np.int32)
+        values = self._to_values(domain, told)
+        if target.events:                        # those who would have been drawn for an item
+            drawn = np.random.default_rng(0).integers(0, target.n_users, round(DRAWN * len(target) / target.n_items))
+            absent = np.setdiff1d(drawn, users).astype(np.int32)
+            users, values = np.concatenate([users, absent]), np.concatenate([values, np.zeros(len(absent), np.uint8)])
+        levels = target.scale.to_levels(self.data_.n_levels)[values]
+        row = self.factors_[domain].place_item(domain, users, values, known) if domain in self.factors_ else None
+        return NewItem(self._mark, domain, self.mixture_.place_item(domain, users, levels), row)
+
+    def similar_items(self, domain: str, item: Hashable, n: int = 10, *, to: str | None = None) -> list[Recommendation]:
+        """Items that are liked by the same people or, in another domain (`to`), by the same tastes.
+
+        A score is at most 1.
+        """
+        return insight.similar_items(self, domain, item, n, to or domain)
+
+    def explain(self, domain: str, user: Any, item: Hashable, *,
+                user_domain: str | None = None) -> insight.Explanation:
+        """Why this rating is predicted: what each part says, tastes for attributes, and what is most like the item."""
+        return insight.explain(self, domain, user, item, user_domain)
+
+    @property
+    def clusters_(self) -> list[insight.Cluster]:
+        """Each user cluster and item cluster with its share and its typical members."""
+        self._check_fitted()
+        return insight.clusters(self)
+
+    def report(self, path: str | Path = "report.html", *, test: Ratings | None = None, audit: Any = None) -> Path:
+        """Write one self-contained HTML page: what predictions use, what was pooled, the fit, calibration, clusters."""
+        from pclf import report
+
+        self._check_fitted()
+        return report.write(self, path, test=test, audit=audit)
+
+    def rating_matrix(self, view: int, domain: str) -> Floats:
+        """S of eqs. (Scom), (Sspeone), (Sspetwo): the mean rating of each co-cluster, on a domain's scale. (K, C)"""
+        self._check_fitted()
+        means: Floats = np.einsum("r,rkc->kc", self.data_.level_values(domain), self.members_[0].tables[view])
+        return means
+
+    def _layout(self, ratings: Ratings) -> Layout:
+        raise TypeError(f"{type(self).__name__} must say which views it has.")
+
+    def _check_annealing(self, ratings: Ratings) -> None:
+        """The settings of the clusters."""
         for name, low in (("n_user_clusters", 1), ("max_iter", 1), ("steps_per_beta", 1)):
             check_whole(low, **{name: getattr(self, name)})
-        for name, low in (("n_restarts", 1), ("personal_factors", 0)):
-            if getattr(self, name) != "auto":
-                check_whole(low, "'auto' or ", **{name: getattr(self, name)})
-        for name in ("common", "users", "personal"):
+        if self.n_restarts != "auto":
+            check_whole(1, "'auto' or ", n_restarts=self.n_restarts)
+        for name in ("common", "users", "factors"):
             if name in ratings.domains:
                 raise ValueError(f"a domain must not be called {name!r}: a part of the model is. Give it another name.")
         for view in self._layout(ratings).views:
             check_whole(1, **{f"the number of item clusters of the view {view.name!r}": view.n_clusters})
-        for name in ("user_prior", "item_prior", "table_prior"):
+        for name in ("user_prior", "item_prior", "table_prior", "tol"):
             value = getattr(self, name)
-            if not is_real(value) or not value >= 0:    # NaN is not either
-                raise ValueError(f"{name} must be 0 (off) or positive; got {getattr(self, name)}.")
-        if not isinstance(self.betas, (tuple, list)) or not self.betas or any(not 0 < beta <= 1 for beta in self.betas):
+            if not is_real(value) or not 0 <= value < np.inf:    # NaN is not either
+                raise ValueError(f"{name} must be 0 (off) or positive; got {value!r}.")
+        if not isinstance(self.betas, (tuple, list)) or not self.betas or any(
+                not is_real(beta) or not 0 < beta <= 1 for beta in self.betas):
             raise ValueError(f"betas must be one or more numbers in (0, 1]; got {self.betas!r}.")
         for name, known in (("start", STARTS), ("combine", ("average", "best"))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of: {', '.join(known)}; got {getattr(self, name)!r}.")
-        for name in ratings.domains:
-            self._personal_weight(ratings, name)
-            self._common_weight(ratings, name)
         if self.n_user_clusters > ratings.n_users:
             warnings.warn(f"n_user_clusters={self.n_user_clusters} is more than the {ratings.n_users} users; "
-                          f"some clusters will stay empty.", UserWarning, stacklevel=3)
-
-    def _personal_weight(self, ratings: Ratings, name: str) -> float | None:
-        """The weight of a domain's personal view, None where it is to be learned."""
-        weight = of_domain(self.personal_weight, name, "personal_weight", list(ratings.domains))
-        return None if weight == "auto" else checked(weight, "personal_weight", name)
-
-    def _personal_domains(self, ratings: Ratings, machine: Machine) -> list[str]:
-        """Domains that get a personal view: all that ask for one, and of those that leave it to us what the machine can
-        do in time and memory."""
-        out, left_out, why = [], [], ""
-        size = len(personal.tilts(ratings.n_levels)) + self._n_factors(ratings)
-        for name, d in ratings.domains.items():
-            weight = self._personal_weight(ratings, name)
-            if weight == 0:
-                continue
-            try:
-                if weight is None and ratings.n_ratings > machine.most:
-                    raise EngineError(f"there are more than {machine.most:,} ratings, absences among them")
-                machine.check_room(len(d), d.n_users + d.n_items, ratings.n_levels, size)
-                out.append(name)
-            except EngineError as error:
-                if weight is not None:
-                    raise
-                why = str(error)
-                left_out.append(name)
-        if left_out:
-            warnings.warn(f"no personal view of {', '.join(left_out)}: {why.rstrip('.')}. A GPU can do more; "
-                          f"personal_weight=1.0 asks for it whatever it takes, 0.0 does without.",
-                          UserWarning, stacklevel=3)
-        return out
-
-    def _n_factors(self, ratings: Ratings) -> int:
-        if self.personal_factors != "auto":
-            return int(self.personal_factors)
-        return EVENT_FACTORS if ratings.events else FACTORS
-
-    def _learns_weights(self, ratings: Ratings) -> bool:
-        return self.early_stopping or any(
-            None in (self._personal_weight(ratings, name), self._common_weight(ratings, name))
-            for name in ratings.domains)
+                          f"some clusters will stay empty.", UserWarning, stacklevel=4)
 
     def _n_restarts(self, ratings: Ratings) -> int:
         if self.n_restarts != "auto":
             return int(self.n_restarts)
         return max(1, min(RESTARTS, RESTARTED // max(1, ratings.n_ratings)))
 
-    def _trial(self, machine: Engine, part: Ratings, held_out: Ratings, layout: Layout, rng: np.random.Generator,
-               watchers: list[Callback]) -> tuple[Run, int]:
-        """EM on a part of the ratings, and how many iterations were best for the rest. Ctrl-C leaves nothing of it."""
-        judge = None
-        if self.early_stopping and held_out.n_ratings:
-            judge = self._judge(machine, part, layout, held_out)
-        found = self._run(machine, part, layout, rng, watchers, held_out=judge, keep=False)
-        best = max(found.trace, key=lambda step: step.held_out or 0.0).iteration if judge else self.max_iter
-        return found, best
+    def _chosen_runs(self, runs: list[Run]) -> list[Run]:
+        """The restarts that predictions are made of: those that were not interrupted, all or the best."""
+        whole = [r for r in runs if not r.interrupted] or runs
+        return [max(whole, key=lambda r: r.trace[-1].objective)] if self.combine == "best" else whole
 
-    def _run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator,
-             watchers: list[Callback], *, max_iter: int | None = None, held_out: HeldOut | None = None,
-             keep: bool = True) -> Run:
-        problem = Problem.of(ratings, layout)
-        schedule = Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
-        priors = Priors(self.user_prior, self.item_prior, self.table_prior)
-        start = STARTS[self.start](problem, rng, getattr(machine, "n_threads", 1))
-        return run(machine, problem, start, schedule=schedule, priors=priors,
-                   held_out=held_out, callbacks=watchers, keep=keep)
+    def _adopt(self, ratings: Ratings, clusters: Clusters, trace: tuple[Step, ...], interrupted: bool,
+               factors: Mapping[str, Factors] | None = None) -> None:
+        """A fit is here, all at once. Weights of the parts are set afterwards."""
+        self._forget()                                    # what was kept of an earlier fit
+        self.mixture_, self.factors_ = clusters, dict(factors or {})
+        self.factor_weights_ = dict.fromkeys(self.factors_, 1.0)
+        self.transfer_ = {}
+        self.trace_, self.n_iter_, self.interrupted_ = trace, len(trace), interrupted
+        self.data_ = ratings
 
-    def _judge(self, machine: Engine, part: Ratings, layout: Layout, held_out: Ratings) -> HeldOut:
-        """The mean log-likelihood of held-out ratings under the mixture."""
-        def judge(params: Params, means: Means) -> float:
-            params, means = to_numpy(machine, params, means)
-            trial = self._fresh(part, layout, [Run(params, means, (), False)], {})
-            logs = [np.log(np.maximum(trial._mixture(
-                trial._known_users(name, d.user), trial._known_items(name, d.item), trial.weights_[name],
-            )[np.arange(len(d)), held_out.levels(name)], 1e-9)) for name, d in held_out.domains.items() if len(d)]
-            return float(np.concatenate(logs).mean()) if logs else 0.0
-        return judge
+    def _forget(self) -> None:
+        for name in ("_seen", "_mark", "_values"):
+            self.__dict__.pop(name, None)
 
-    def _fit_personal(self, ratings: Ratings, domains: list[str], seed: int, machine: Machine,
-                      advance: Callable[..., None]) -> dict[str, Personal]:
-        """Personal views of some domains, the largest first: where people are the same, it informs the smaller ones.
+    def _parts(self, domain: str) -> dict[str, float]:
+        own = self.factor_weights_.get(domain, 0.0)
+        names = [view.name for view in self.layout_.views]
+        clusters = {f"{'its own' if names[i] == domain else names[i]} clusters": (1 - own) * weight
+                    for i, weight in self.weights_[domain].items()}
+        return ({"factors": own} if own else {}) | clusters
 
-        Not the other way round as well: their own ratings would come back to them as news. One seed for all, so that a
-        domain's view does not depend on the others.
-        """
-        apart = self._layout(ratings).separate_users
-        wanted = [name for name in domains if len(ratings[name])]
-        out: dict[str, Personal] = {}
-        for name in sorted(wanted, key=lambda name: -len(ratings[name])):
-            elsewhere, kin = None, None
-            if ratings.shared_users and not apart:
-                elsewhere = personal.rows_elsewhere(ratings, name, wanted, out, self._n_factors(ratings))
-                kin = next(iter(out.values()), None)
-            with machine.here():
-                out[name] = personal.fit(ratings[name], ratings.levels(name), ratings.n_levels,
-                                         self._n_factors(ratings), np.random.default_rng(seed), machine,
-                                         elsewhere=elsewhere, kin=kin,
-                                         after_sweep=partial(advance, 1, f"personal view of {name}"))
-        return {name: out[name] for name in wanted}
+    @cached_property
+    def _values(self) -> dict[str, Floats]:
+        """The values of each domain's scale."""
+        return {name: np.array(d.scale.values, np.float32) for name, d in self.data_.domains.items()}
 
-    def _fresh(self, ratings: Ratings, layout: Layout, runs: list[Run], views: dict[str, Personal]) -> Self:
-        """A fitted copy, so that this one changes all at once or not at all."""
-        out = type(self)(**self.get_params(deep=False))
-        problem = Problem.of(ratings, layout)
-        out.layout_ = layout
-        out.members_ = tuple(Member.of(r, problem) for r in runs)
-        out.trace_ = runs[0].trace
-        out.n_iter_ = len(out.trace_)
-        out.personal_ = views
-        out._keep(ratings)
-        out.weights_, out.personal_weights_, out.transfer_ = {}, {}, {}
-        for name in ratings.domains:
-            common, own = out._common_weight(ratings, name), out._personal_weight(ratings, name)
-            own = 0.0 if name not in views else 1.0 if own is None else own
-            out._set_weights(name, 0.0 if common is None else common, own)
-        return out
+    @cached_property
+    def _mark(self) -> int:
+        """What tells one fit from another: clusters and factors have other meanings there."""
+        mark = 0
+        for array in [*(table for member in self.members_ for table in member.tables),
+                      *(part.domains[name].items for name, part in self.factors_.items())]:
+            mark = crc32(np.ascontiguousarray(array).tobytes(), mark)
+        return mark
 
-    def _learn(self, held_out: Ratings, name: str) -> tuple[float, float, float]:
-        """Weights of a domain on held-out ratings: those of the settings, or the best of the grid."""
-        common, own = self._common_weight(self.data_, name), self._personal_weight(self.data_, name)
-        commons, owns = ((w,) if w is not None else grid
-                         for w, grid in ((common, weights.COMMON), (own, weights.PERSONAL)))
-        domain = held_out.domains[name]
-        if not len(domain):
-            return commons[0], owns[0], 0.0
-        users, items = self._known_users(name, domain.user), self._known_items(name, domain.item)
-        views = [i for i, _ in self._views(name)]
-        specific = self._mixture(users, items, {views[-1]: 1.0})
-        common_part = self._mixture(users, items, {views[0]: 1.0}) if len(views) > 1 else None
-        personal_part = None
-        if users.personal is not None and items.personal is not None:
-            personal_part = softmax(self.personal_[name].logits(users.personal, items.personal))
-        return weights.learn(domain.user, held_out.levels(name), common_part, specific, personal_part, commons, owns)
+    def _pairs(self, domain: str, users: Any, items: Any, user_domain: str | None) -> tuple[Users, Items]:
+        self._domain(domain)
+        in_order(users, items)
+        return self._users(find(self.data_, domain, as_list(users), user_domain)), self._items(domain, items)
 
+    def _here(self, domain: str) -> DomainFactors | None:
+        part = self.factors_.get(domain)
+        return None if part is None else part.domains[domain]
 
-class _OneView(_Mixture):
-    """A mixture with one view a domain: FMM, RMGM."""
+    def _known_users(self, domain: str, codes: NDArray[np.int32]) -> Users:
+        own = self._here(domain)
+        return Users(self.mixture_.known_users(domain, codes), None if own is None else own.user_rows(codes))
 
-    def __init__(self, n_user_clusters: int = 20, n_item_clusters: int = 20, *, user_prior: float = 1.0,
-                 item_prior: float = 1.0, table_prior: float = 1.0,
-                 personal_weight: float | str | Mapping[str, float] = "auto",
-                 personal_factors: int | str = "auto",
-                 start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
-                 max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
-                 n_restarts: int | str = "auto", combine: str = "average") -> None:
-        self.n_user_clusters = n_user_clusters
-        self.n_item_clusters = n_item_clusters
-        self.user_prior = user_prior
-        self.item_prior = item_prior
-        self.table_prior = table_prior
-        self.personal_weight = personal_weight
-        self.personal_factors = personal_factors
-        self.start = start
-        self.betas = betas
-        self.steps_per_beta = steps_per_beta
-        self.max_iter = max_iter
-        self.tol = tol
-        self.early_stopping = early_stopping
-        self.n_restarts = n_restarts
-        self.combine = combine
+    def _known_items(self, domain: str, codes: NDArray[np.int32]) -> Items:
+        own = self._here(domain)
+        return Items(self.mixture_.known_items(domain, codes), None if own is None else own.item_rows[codes])
 
-    @classmethod
-    def paper(cls, **settings: Any) -> Self:
-        """The model as published: plain annealed EM from random posteriors."""
-        return cls(**{**PLAIN, **settings})
+    def _users(self, people: People) -> Users:
+        """People as the parts of the model see them in a domain."""
+        domain, known = people.domain, people.here >= 0
+        if known.all():
+            return self._known_users(domain, people.here)
+        out = self._known_users(domain, np.where(known, people.here, 0))
+        part = self.factors_.get(domain)
+        memberships, rows = [p.copy() for p in out.memberships], None if out.rows is None else out.rows.copy()
+        for homes, at in people.by_home():
+            home = max(homes, key=lambda name: len(self.data_[name]))
+            for own, theirs in zip(memberships, self.mixture_.visitors(domain, home, homes[home]), strict=True):
+                own[at] = theirs
+            if rows is not None and part is not None:
+                there = {name: codes for name, codes in homes.items() if name in part.domains}
+                rows[at] = part.visitors(domain, there) if there else part.place({})[domain]
+        for i in np.flatnonzero(~known & ~people.visiting):
+            guest = people.ids[int(i)]
+            if guest.model != self._mark:
+                raise ValueError("this guest was placed by another fit: call fold_in of this model again.")
+            for own, theirs in zip(memberships, guest.memberships[domain], strict=True):
+                own[i] = theirs
+            if rows is not None:
+                rows[i] = guest.rows[domain]
+        return Users(memberships, rows)
+
+    def _items(self, domain: str, items: Any) -> Items:
+        if isinstance(items, list) and any(isinstance(item, NewItem) for item in items):
+            return Items.joined([self._items(domain, item) for item in items])
+        if isinstance(items, NewItem):
+            if items.model != self._mark:
+                raise ValueError("this new item was placed by another fit: call fold_in_item of this model again.")
+            if items.domain != domain:
+                raise ValueError(f"this new item belongs to {items.domain!r}; got domain {domain!r}.")
+            return Items([{i: p[None, :] for i, p in member.items()} for member in items.memberships],
+                         None if items.row is None else items.row[None, :])
+        return self._known_items(domain, self._item_codes(self._domain(domain), as_list(items)))
+
+    def _weight(self, domain: str, users: Users, items_rows: Floats | None) -> float:
+        """What the factors say in a prediction."""
+        return 0.0 if users.rows is None or items_rows is None else self.factor_weights_.get(domain, 0.0)
+
+    def _decide(self, domain: str, rule: str, users: Users, items: Items) -> Floats:
+        check_pairs(users, items)
+        values = np.array(self.data_[domain].scale.values)
+        if self._device is not None and rule == "mean":
+            return self._on_scale(domain, self._mean_on_device(domain, users, items))
+        probability = self._distribution(domain, users, items)
+        if rule == "mean":
+            return self._on_scale(domain, probability @ values)
+        median: Floats = values[(probability.cumsum(axis=1) < 0.5).sum(axis=1).clip(0, len(values) - 1)]
+        return median
+
+    def _distribution(self, domain: str, users: Users, items: Items) -> Floats:
+        """P(r | u, v) of pairs; one user or item against many is repeated. (n, R)"""
+        parts, n = [], max(len(users), len(items)) if len(users) and len(items) else 0
+        weight, own = self._weight(domain, users, items.rows), self._here(domain)
+        for start in range(0, n, PAIRS):
+            some_users, some_items = users[start:start + PAIRS], items[start:start + PAIRS]
+            by_factors = None
+            if weight and own is not None and some_users.rows is not None and some_items.rows is not None:
+                by_factors = softmax(own.logits(*_same_length(some_users.rows, some_items.rows)).astype(np.float64))
+            if by_factors is not None and weight == 1:
+                parts.append(weights.pool(by_factors, by_factors, 1.0))
+                continue
+            mixture = self.mixture_.distribution(domain, some_users.memberships, some_items.memberships)
+            parts.append(mixture if by_factors is None else weights.pool(by_factors, mixture, weight))
+        return np.concatenate(parts) if parts else np.empty((0, len(self.data_[domain].scale)))
+
+    def _mean_on_device(self, domain: str, users: Users, items: Items) -> Floats:
+        """The mean of pairs, on the GPU that the model was fitted on. (n,)"""
+        from pclf.engines.gpu import score_pairs
+
+        theirs = np.concatenate([weight / len(self.members_) * member[i] for member in items.memberships
+                                 for i, weight in self.weights_[domain].items()], axis=1).astype(np.float32)
+        each = np.arange(max(len(users), len(items)))
+        factors, own = self._for_device(domain, users, items.rows)
+        return score_pairs(factors, theirs, each % len(users), each % len(items), self._device or "cuda", own)
+
+    def _for_device(self, domain: str, users: Users, items: Floats | None) -> tuple[Floats, Any]:
+        """Users' factors of the clusters, (n, D) or, where factors are to be pooled with them, (R, n, D) and these. D is 0
+        where nothing is left for the clusters to say."""
+        from pclf.engines.gpu import Own
+
+        values, weight, own = self._values[domain], self._weight(domain, users, items), self._here(domain)
+        if not weight or own is None or users.rows is None or items is None:
+            return self.mixture_.user_factors(domain, users.memberships, values[None, :])[0], None
+        pooled = Own(packed(users.rows), packed(items), packed(own.base), packed(own.tilt), packed(values),
+                     packed(np.full(len(users), weight)), weights.FLOOR)
+        if weight == 1:
+            return np.empty((len(values), len(users), 0), np.float32), pooled
+        return np.stack(self.mixture_.user_factors(domain, users.memberships, np.eye(len(values)))), pooled
+
+    def _top_n(self, people: People, n: int, exclude_seen: bool,
+               allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], Floats]:
+        """On the GPU that the model was fitted on, if there is one."""
+        if self._device is None or not allowed.all():
+            return super()._top_n(people, n, exclude_seen, allowed)
+        from pclf.engines.gpu import score_top_n
+
+        side, own = self._users(people), self._here(people.domain)
+        factors, pooled = self._for_device(people.domain, side, None if own is None else own.item_rows)
+        left_out = self._left_out(people, exclude_seen)
+        found, score = score_top_n(factors, self.mixture_.item_factors(people.domain).T, *left_out, n, self._device, pooled)
+        return found.astype(np.int32), np.where(found >= 0, self._on_scale(people.domain, score), -np.inf)
+
+    def _scores(self, people: People) -> Floats:
+        """The mean rating of every item of the domain: one product of factors, or one a level to pool. (n, V)"""
+        from pclf.engines.kernels import product
+        from pclf.engines.pooling import pooled_means
+
+        domain, users = people.domain, self._users(people)
+        values, own = self._values[domain], self._here(domain)
+        weight = self._weight(domain, users, None if own is None else own.item_rows)
+        if not weight or own is None or users.rows is None:
+            means: Floats = product(self.mixture_.user_factors(domain, users.memberships, values[None, :])[0],
+                                    self.mixture_.item_factors(domain))
+            return means
+        mixture = np.empty((0, 0, 0), np.float32)
+        if weight < 1:
+            by_level = self.mixture_.user_factors(domain, users.memberships, np.eye(len(values), dtype=np.float32))
+            items = self.mixture_.item_factors(domain)
+            mixture = np.stack([product(row, items) for row in by_level])                   # (R, n, V)
+        pooled: Floats = pooled_means(packed(users.rows), packed(own.item_rows.T), packed(own.base), packed(own.tilt),
+                                      mixture, packed(np.full(len(users), weight)), np.float32(weights.FLOOR), values)
+        return pooled
+
+    def _attribute_row(self, domain: str, attributes: Mapping[str, Any] | None) -> Floats | None:
+        """The features of a new item. (1, P)"""
+        if attributes is None:
+            return None
+        if self.data_.attributes is None:
+            raise ValueError(f"the items of {domain!r} were fitted without attributes, so a new one cannot be placed by "
+                             f"them. Pass attributes= to Ratings and fit again.")
+        row: Floats = self.data_.attributes.encode([attributes]).toarray()
+        return row
+
+    def _as_told(self, domain: str, given: Mapping[Hashable, float] | Sequence[Hashable],
+                 what: str) -> dict[Hashable, float]:
+        """{item: rating}, or {user: rating} of an item; events may come as a list."""
+        if isinstance(given, Mapping):
+            return dict(given)
+        if not self._domain(domain).events or isinstance(given, str) or not isinstance(given, Iterable):
+            raise ValueError(f"{domain!r} must be given as {{{what}: rating}}; got {given!r}.")
+        return dict.fromkeys(given, 1.0)
+
+    def _codes_and_values(self, domain: str,
+                          given: dict[Hashable, float]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """What a new user said about items, as positions on the scale; among events, with the absences that training
+        would have drawn."""
+        target = self._domain(domain)
+        codes, values = self._item_codes(target, list(given)), self._to_values(domain, given)
+        if not target.events:
+            return codes, values
+        _, absent = absences(np.zeros_like(codes), codes, target.n_items, np.random.default_rng(0))
+        return np.concatenate([codes, absent]), np.concatenate([values, np.zeros(len(absent), np.uint8)])
+
+    def _in_levels(self, rated: Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]]) -> dict[str, Any]:
+        """Positions on the scales of domains as the levels that all of them share."""
+        return {name: (codes, self.data_[name].scale.to_levels(self.data_.n_levels)[values])
+                for name, (codes, values) in rated.items()}
+
+    def _to_values(self, domain: str, ratings: Mapping[Hashable, float]) -> NDArray[np.uint8]:
+        """Positions on the scale of ratings by item, or by user."""
+        scale = self.data_.domains[domain].scale
+        places, off = scale.locate(np.array(list(ratings.values()), np.float64))
+        for (name, rating), bad in zip(ratings.items(), off, strict=True):
+            if bad:
+                raise ValueError(f"the rating of {name!r} must be on the scale of {domain!r}, {scale}; got {rating!r}.")
+        return places
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_device": None}      # who unpickles it may have no GPU
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, parts = self.mixture_.to_arrays(), list({id(part): part for part in self.factors_.values()}.values())
+        for i, part in enumerate(parts):
+            arrays |= part.to_arrays(f"factors.{i}")
+        steps = [[s.iteration, s.beta, s.objective, s.held_out, s.seconds] for s in self.trace_]
+        return arrays, {
+            "clusters": self.mixture_.described(), "factors": [part.described() for part in parts],
+            "factors_of": {name: next(i for i, part in enumerate(parts) if part is own)
+                           for name, own in self.factors_.items()},
+            "factor_weights": self.factor_weights_, "trace": steps, "interrupted": self.interrupted_,
+            "transfer": {name: t.to_list() for name, t in self.transfer_.items()}}
+
+    def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
+        parts = [Factors.from_arrays(f"factors.{i}", arrays, described) for i, described in enumerate(extra["factors"])]
+        self._adopt(data, Clusters.from_arrays(data, arrays, extra["clusters"]),
+                    tuple(Step(*step) for step in extra["trace"]), extra["interrupted"],
+                    {name: parts[i] for name, i in extra["factors_of"].items()})
+        self.factor_weights_ = extra["factor_weights"]
+        self.transfer_ = {name: Transfer.from_list(t) for name, t in extra["transfer"].items()}
 
 
 def of_domain(setting: Any, name: str, what: str, names: list[str]) -> Any:
@@ -333,3 +577,8 @@ def checked(weight: Any, what: str, domain: str) -> float:
 def is_real(value: Any) -> bool:
     """A number of Python or NumPy."""
     return isinstance(value, Real)   # not where it is compared: to a type checker, a Real has no >=
+
+
+def _same_length(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    n = max(len(a), len(b))
+    return np.broadcast_to(a, (n, *a.shape[1:])), np.broadcast_to(b, (n, *b.shape[1:]))

@@ -1,40 +1,81 @@
-"""PCLF: the probabilistic cluster-level latent factor model.
+"""PCLF: the probabilistic cluster-level latent factor model, and the same idea a second time with factors.
 
-Ren & Gao, "Improving Cross-domain Recommendation through Probabilistic Cluster-level Latent Factor Model". User
-clusters are shared by all domains. Items have two memberships: in T common clusters, shared by all domains, and
-in L_z clusters of their own domain. The prediction in domain z weighs both, eq. (Fr):
+Ren & Gao, "Improving Cross-domain Recommendation through Probabilistic Cluster-level Latent Factor Model". Part of a
+taste is common to all domains, part belongs to one: learn both and weigh them. The paper does so with clusters. User
+clusters are shared by all domains; items have two memberships, in T common clusters, shared by all domains, and in L_z
+clusters of their own domain. The prediction in domain z weighs both, eq. (Fr):
 
     f(u, v) = W1 p_u S_com p_vcom  +  W2 p_u S_spez p_vspez,      W1 + W2 = 1
 
-Against RMGM: domains keep patterns of their own. Against FMM: they share some.
+Nothing in the ratings says which cluster of readers is like which cluster of viewers, so clusters alone carry little over.
+Factors (`pclf.factors`) hold on to what domains have in common, *bridges*: people, things, attributes. A bridge is used in a
+domain only where held-out ratings allow it, and `transfer_` says what each brought.
+
+Against RMGM: domains keep patterns of their own. Against FMM: they share some. Against both: factors.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Self
 
+import numpy as np
+
+from pclf import engines
+from pclf.clusters.fitted import Clusters
+from pclf.clusters.loop import Callback
+from pclf.data.events import absences, with_absences
 from pclf.data.ratings import Ratings
+from pclf.engines import Machine
+from pclf.errors import EngineError
+from pclf.factors import learn as factor_model
+from pclf.factors.fitted import Factors
+from pclf.factors.hyper import Hyper
+from pclf.factors.learn import Source, Ties, draw_weights
+from pclf.factors.rows import softmax
+from pclf.models import weights
+from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
+from pclf.models.factors import check_whole
+from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
+from pclf.models.transfer import Bridge, Transfer, bridge_text, single_bridges, ties_of
 from pclf.problem import Layout, View
-from pclf.models.base import Floats
-from pclf.models.mixture import PLAIN, _Mixture, checked, of_domain
-from pclf.models.weights import Transfer
+from pclf.progress import progress
+
+FEWEST, MOST = 12, 24          # factors of n_factors="auto"
+EVENT_FACTORS = 20             # of events: a log supports more, having ten draws an event
+MANY = 150_000                 # ratings that support more than the fewest
+AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
+ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
+APART = Ties(False, False, False)
 
 
-class PCLF(_Mixture):
-    """Common and domain-specific item clusters over shared user clusters, with a personal view beside them.
+class PCLF(Mixture, Recommender):
+    """Common and domain-specific item clusters over shared user clusters, and factors that bridges tie together.
 
     n_specific_clusters: L, one number or a dict with one for each domain.
     common_weight: W1, a number or a dict; "auto" learns it for each domain from ratings held out of training, and
-    leaves it at 0 where the common clusters do not surely help there; `transfer_` says what was found.
+    leaves it at 0 where the common clusters do not surely help there.
+    factor_weight: what factors say beside clusters, 0 (nothing) to 1 (all); "auto" learns it; or a dict of domains.
+    n_factors: axes of taste; "auto" takes 12 to 24, as the ratings support and time allows. Those that are not supported
+    shrink to nothing.
+    bridges: which of "people", "things" and "attributes" to use; "auto" tries those that the data have on held-out ratings.
+    hyper: constants of the factor model, a `pclf.factors.hyper.Hyper`.
+    user_prior, item_prior, table_prior: pseudo-ratings of the clusters' priors; 0 is plain maximum likelihood.
+    start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
+    max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
+    iteration that was best for the rest. n_restarts: fits of the clusters, "auto" for as many as pay. combine: "average"
+    their predictions, or keep the "best".
 
-    `PCLF.paper()` is the model as published.
+    `PCLF.paper()` is the model as published. `transfer_` says what the other domains brought to each.
     """
 
     def __init__(self, n_user_clusters: int = 20, n_common_clusters: int = 10,
                  n_specific_clusters: int | Mapping[str, int] = 15, *,
-                 common_weight: float | str | Mapping[str, float] = "auto", user_prior: float = 2.0,
-                 item_prior: float = 1.0, table_prior: float = 1.0,
-                 personal_weight: float | str | Mapping[str, float] = "auto",
-                 personal_factors: int | str = "auto",
+                 common_weight: float | str | Mapping[str, float] = "auto",
+                 factor_weight: float | str | Mapping[str, float] = "auto", n_factors: int | str = "auto",
+                 bridges: str | tuple[str, ...] = "auto", hyper: Hyper | Mapping[str, Any] | None = None,
+                 user_prior: float = 2.0, item_prior: float = 1.0, table_prior: float = 1.0,
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
                  max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
                  n_restarts: int | str = "auto", combine: str = "average") -> None:
@@ -42,11 +83,13 @@ class PCLF(_Mixture):
         self.n_common_clusters = n_common_clusters
         self.n_specific_clusters = n_specific_clusters
         self.common_weight = common_weight
+        self.factor_weight = factor_weight
+        self.n_factors = n_factors
+        self.bridges = bridges
+        self.hyper = hyper
         self.user_prior = user_prior
         self.item_prior = item_prior
         self.table_prior = table_prior
-        self.personal_weight = personal_weight
-        self.personal_factors = personal_factors
         self.start = start
         self.betas = betas
         self.steps_per_beta = steps_per_beta
@@ -59,7 +102,60 @@ class PCLF(_Mixture):
     @classmethod
     def paper(cls, **settings: Any) -> "PCLF":
         """The model as published: plain annealed EM from random posteriors, K=20, T=10, L=15, W1=0.35."""
-        return cls(**{"common_weight": 0.35, **PLAIN, **settings})
+        return cls(**{"common_weight": 0.35, "factor_weight": 0.0, **PLAIN, **settings})
+
+    def fit(self, data: Ratings | Mapping[str, Any], *, engine: str = "auto", dtype: str = "float32",
+            n_threads: int | None = None, random_state: int | np.random.Generator | None = 0,
+            verbose: bool = False, callbacks: Iterable[Callback] = ()) -> Self:
+        """Learn from ratings, or from a dict of data frames, one a domain.
+
+        engine: "auto", "cpu", "gpu" or "reference". dtype, n_threads: of the CPU engine.
+        callbacks: called after each iteration of EM with a `Step`; a true answer stops the run.
+        Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning,
+        `interrupted_` is True, and there are no factors, which come last.
+        """
+        known, streams = as_ratings(data), random_numbers(random_state)
+        self._check_annealing(known)
+        self._check_own(known)
+        split_rng, trial_rng, factor_rng = streams.spawn(3)
+        ratings, layout, annealing = with_absences(known, split_rng), self._layout(known), Annealing.of(self)
+        machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
+        rows_machine = engines.for_rows(machine, max(len(d.scale) for d in known.domains.values()))
+        restarts, learner = self._n_restarts(ratings), _Learner(self, known, rows_machine)
+        seeds = streams.spawn(restarts)
+        trial_seed, factor_seed = (int(seed) for seed in factor_rng.integers(2**63, size=2))
+        learning = self._learns(known)
+        variants = learner.variants() if learning else []
+        steps = (restarts + learning) * self.max_iter + (2 + len(variants)) * learner.hyper.sweeps
+        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
+            watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
+            swept = partial(advance, 1, "factors")
+            trial, max_iter = None, self.max_iter
+            if learning:
+                part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
+                first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, watchers, self.early_stopping)
+                trial = _Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]),
+                               {ties: learner.fit(part, ties, trial_seed, swept) for ties in variants})
+            runs = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter)
+            factors: dict[str, Factors] = {}
+            interrupted = runs[-1].interrupted
+            try:
+                if not interrupted and learner.domains:
+                    wanted = {name: trial.ties(name) if trial else learner.ties for name in learner.domains}
+                    fits = {ties: learner.fit(known, ties, factor_seed, swept) for ties in dict.fromkeys(wanted.values())}
+                    factors = {name: fits[ties] for name, ties in wanted.items()}
+            except KeyboardInterrupt:
+                interrupted = True
+                warnings.warn("interrupted before the end; the model has the clusters, and no factors.", UserWarning,
+                              stacklevel=2)
+        chosen = self._chosen_runs(runs)
+        self._adopt(known, annealing.clusters(ratings, layout, chosen), chosen[0].trace, interrupted, factors)
+        self._device = getattr(machine, "device", None)
+        for name in known.domains:
+            common, own, gain = trial.weights(name) if trial else (*self._fixed(known, name), None)
+            self._set_weights(name, common, own)
+            self.transfer_[name] = self._transfer(name, common, gain, trial.bridges(name) if trial else {})
+        return self
 
     @property
     def common_rating_matrix_(self) -> dict[str, Floats]:
@@ -74,11 +170,16 @@ class PCLF(_Mixture):
         return {name: self.rating_matrix(1 + z, name) for z, name in enumerate(self.data_.domains)}
 
     def set_common_weight(self, domain: str, weight: float) -> None:
-        """Change W1 of a domain after training: predictions follow at once, as far as clusters are heard in them."""
+        """Change W1 of a domain after training: predictions follow at once, as far as clusters have a weight in them."""
         self._domain(domain)
         weight = checked(weight, "common_weight", domain)
-        self._set_weights(domain, weight, self.personal_weights_.get(domain, 0.0))
-        self.transfer_[domain] = Transfer(weight, None, f"W1 of {domain} is {weight:g}, as set.")
+        self._set_weights(domain, weight, self.factor_weights_.get(domain, 0.0))
+        bridges = self.transfer_[domain].bridges
+        self.transfer_[domain] = Transfer(weight, None, f"W1 of {domain} is {weight:g}, as set.", bridges)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        out: dict[str, Any] = super().get_params(deep)
+        return out
 
     def _layout(self, ratings: Ratings) -> Layout:
         names = list(ratings.domains)
@@ -87,21 +188,220 @@ class PCLF(_Mixture):
                     for z, name in enumerate(names))
         return Layout(self.n_user_clusters, (common, *specific))
 
-    def _common_weight(self, ratings: Ratings, name: str) -> float | None:
-        weight = of_domain(self.common_weight, name, "common_weight", list(ratings.domains))
-        return None if weight == "auto" else checked(weight, "common_weight", name)
+    def _check_own(self, ratings: Ratings) -> None:
+        if self.n_factors != "auto":
+            check_whole(0, "'auto' or ", n_factors=self.n_factors)
+        for name in ratings.domains:
+            self._fixed(ratings, name)
+        known = ("people", "things", "attributes")
+        if self.bridges != "auto" and (isinstance(self.bridges, str) or any(b not in known for b in self.bridges)):
+            raise ValueError(f"bridges must be 'auto' or some of {', '.join(map(repr, known))} in a tuple; got "
+                             f"{self.bridges!r}.")
+        _hyper(self.hyper)
+
+    def _fixed(self, ratings: Ratings, name: str) -> tuple[float, float]:
+        """The weights of common clusters and of factors as they are set; before "auto" is learned, 0 and 1."""
+        common, factors = self._set(ratings, name)
+        return 0.0 if common is None else common, 1.0 if factors is None else factors
+
+    def _set(self, ratings: Ratings, name: str) -> tuple[float | None, float | None]:
+        """The same, None where it is to be learned."""
+        names = list(ratings.domains)
+        given = [(what, of_domain(getattr(self, what), name, what, names)) for what in ("common_weight", "factor_weight")]
+        common, factors = (None if weight == "auto" else checked(weight, what, name) for what, weight in given)
+        return common, factors
+
+    def _learns(self, ratings: Ratings) -> bool:
+        return self.early_stopping or any(None in self._set(ratings, name) for name in ratings.domains)
 
     def _set_weights(self, domain: str, common: float, own: float) -> None:
-        super()._set_weights(domain, common, own)
+        """W of eq. (Fr) for a domain, and the weight of its factors."""
         z = list(self.data_.domains).index(domain)
-        self.weights_[domain] = {0: common, 1 + z: 1.0 - common}
+        self.mixture_.set_weights(domain, {0: common, 1 + z: 1.0 - common})
+        if domain in self.factors_:
+            self.factor_weights_[domain] = own
 
-    def _transfer(self, domain: str, weight: float, gain: float) -> Transfer:
+    def _transfer(self, domain: str, weight: float, gain: float | None, bridges: Mapping[str, Bridge]) -> Transfer:
         set_to = self.common_weight[domain] if isinstance(self.common_weight, Mapping) else self.common_weight
         if set_to != "auto":
-            return Transfer(weight, gain, f"W1 of {domain} is {weight:g}, as set.")
-        if not weight:
-            return Transfer(weight, gain, f"W1 of {domain} is 0: held-out ratings do not surely gain from the common "
-                                          f"clusters.")
-        return Transfer(weight, gain, f"W1 of {domain} is {weight:g}: on held-out ratings the common clusters raise "
-                                      f"the log score by {gain:.1g} a rating.")
+            text = f"clusters: W1 of {domain} is {weight:g}, as set."
+        elif not weight:
+            text = f"clusters: held-out ratings of {domain} do not surely gain from common clusters, so W1 is 0."
+        else:
+            text = (f"clusters: W1 of {domain} is {weight:g}; common clusters raise the log score of a held-out rating by "
+                    f"{gain or 0:.1g}.")
+        return Transfer(weight, gain, text, dict(bridges))
+
+
+class _Learner:
+    """Fits the factors of a PCLF: which domains have some, how many, and how ratings become sources."""
+
+    def __init__(self, model: PCLF, ratings: Ratings, machine: Machine) -> None:
+        self.model, self.machine, self.hyper = model, machine, _hyper(model.hyper)
+        self.domains = self._domains(ratings)
+        found = ties_of(ratings)
+        if model.bridges != "auto":
+            found = Ties(*(getattr(found, kind) and kind in model.bridges for kind in ("people", "things", "attributes")))
+        self.ties = found
+
+    def variants(self) -> list[Ties]:
+        """What a trial compares: nothing tied, everything that can be, and each bridge by itself."""
+        if not self.domains:
+            return []
+        if self.model.bridges != "auto":
+            return [self.ties]
+        return list(dict.fromkeys([APART, self.ties, *single_bridges(self.ties).values()]))
+
+    def fit(self, ratings: Ratings, ties: Ties, seed: int, after_sweep: Callable[[], None]) -> Factors:
+        names = [name for name in self.domains if len(ratings[name])]
+        sources = [self._source(ratings, name, ties, seed) for name in names]
+        n = max(len(s.level) for s in sources)
+        with self.machine.here():
+            return factor_model.fit(sources, ties, self.hyper, self._n_factors(ratings, n), seed, self.machine, after_sweep)
+
+    def _source(self, ratings: Ratings, name: str, ties: Ties, seed: int) -> Source:
+        """A domain as the factor model reads it: by itself where nothing ties it to others. Events come with absences."""
+        d, z = ratings[name], list(ratings.domains).index(name)
+        user, item, level = d.user, d.item, d.value
+        if d.events:
+            done = level > 0
+            user, item = user[done], item[done]
+            weight = draw_weights(np.bincount(item, minlength=d.n_items), self.hyper.draw)
+            drawn = absences(user, item, d.n_items, np.random.default_rng(seed), weight / weight.sum())
+            level = np.repeat(np.array([1, 0], np.uint8), [len(user), len(drawn[0])])
+            user, item = np.concatenate([user, drawn[0]]), np.concatenate([item, drawn[1]])
+        attributes = None
+        if ties.attributes and ratings.attributes is not None:
+            attributes = ratings.attributes.of(name)
+        apart = _numbered(ratings)
+        return Source(name, user, item, level, d.n_users, d.n_items, len(d.scale), int(d.events),
+                      ratings.user_rows[z] if ties.people else apart[0][z],
+                      ratings.item_rows[z] if ties.things else apart[1][z], attributes)
+
+    def _n_factors(self, ratings: Ratings, n: int) -> int:
+        if self.model.n_factors != "auto":
+            return int(self.model.n_factors)
+        if ratings.events:
+            return EVENT_FACTORS
+        affordable = 4 * int(np.sqrt(AFFORDED / max(1, n)) / 4)
+        return max(FEWEST, min(MOST, affordable)) if n >= MANY else FEWEST
+
+    def _domains(self, ratings: Ratings) -> list[str]:
+        """Domains that get factors: all that ask for them, and of those that leave it to us what the machine can do in time
+        and memory."""
+        out, left_out, why = [], [], ""
+        for name, d in ratings.domains.items():
+            weight = self.model._set(ratings, name)[1]
+            if weight == 0 or not len(d):
+                continue
+            try:
+                if weight is None and ratings.n_ratings > self.machine.most:
+                    raise EngineError(f"there are more than {self.machine.most:,} ratings")
+                size = self.hyper.shape + self._n_factors(ratings, len(d)) + self.hyper.attribute_factors
+                self.machine.check_room(len(d), d.n_users + d.n_items, len(d.scale), size)
+                out.append(name)
+            except EngineError as error:
+                if weight is not None:
+                    raise
+                why = str(error)
+                left_out.append(name)
+        if left_out:
+            warnings.warn(f"no factors of {', '.join(left_out)}: {why.rstrip('.')}. A GPU can do more; factor_weight=1.0 asks "
+                          f"for them whatever they take, 0.0 does without.", UserWarning, stacklevel=4)
+        return out
+
+
+class _Trial:
+    """Parts that were learned from a part of the ratings, and what held-out ratings say about them."""
+
+    def __init__(self, model: PCLF, known: Ratings, part: Ratings, held_out: Ratings, clusters: Clusters,
+                 fits: Mapping[Ties, Factors]) -> None:
+        self.model, self.known, self.held_out, self.clusters, self.fits = model, known, held_out, clusters, fits
+        self.share = part.n_ratings / max(1, known.n_ratings)
+        self._chosen: dict[str, Ties] = {}
+
+    def ties(self, name: str) -> Ties:
+        """What a domain is tied by: all bridges, or those without which held-out ratings are better predicted.
+
+        What attributes do for people who are new here, known people's ratings cannot tell, so they are left out only where
+        they do harm that is more than chance.
+        """
+        if name not in self._chosen:
+            scores = {ties: self._log_scores(name, ties) for ties in self.fits}
+            best = max(scores, key=lambda ties: scores[ties].mean() if len(scores[ties]) else 0.0)
+            for ties in self.fits:
+                loss = scores[best] - scores[ties]
+                doubt = loss.std() / np.sqrt(max(1, len(loss))) if len(loss) else 0.0
+                if ties.attributes and not best.attributes and replace(best, attributes=True) == ties \
+                        and loss.mean() <= doubt:
+                    best = ties
+                    break
+            self._chosen[name] = best if len(scores[best]) else list(self.fits)[-1]
+        return self._chosen[name]
+
+    def weights(self, name: str) -> tuple[float, float, float]:
+        """The weights of common clusters and of factors, and what the common clusters gain."""
+        common, own = self.model._set(self.known, name)
+        commons = weights.COMMON if common is None else (common,)
+        owns = weights.FACTORS if own is None else (own,)
+        domain, clusters = self.held_out[name], self.clusters
+        if not len(domain):
+            return commons[0], owns[0], 0.0
+        if self.share < ENOUGH and own is None and self.fits:       # factors gain more from more ratings than clusters do
+            owns = (1.0,)
+        users, items = clusters.known_users(name, domain.user), clusters.known_items(name, domain.item)
+        views = [i for i, _ in clusters.views(name)]
+        specific = clusters.distribution(name, users, items, {views[-1]: 1.0})
+        common_part = clusters.distribution(name, users, items, {views[0]: 1.0})
+        factors = self._distribution(name, self.ties(name)) if self.fits else None
+        return weights.learn(domain.user, domain.value, common_part, specific, factors, commons, owns)
+
+    def bridges(self, name: str) -> dict[str, Bridge]:
+        """What each bridge does to the error of a domain, by itself."""
+        if APART not in self.fits or not len(self.held_out[name]):
+            return {}
+        out, alone = {}, self._error(name, APART)
+        for kind, ties in single_bridges(list(self.fits)[1] if len(self.fits) > 1 else APART).items():
+            percent = 100 * (self._error(name, ties) / max(alone, 1e-12) - 1)
+            used = bool(getattr(self.ties(name), kind))
+            out[kind] = Bridge(kind, percent, used, bridge_text(kind, name, self.known, percent, used))
+        return out
+
+    def _distribution(self, name: str, ties: Ties) -> Floats | None:
+        """P(r) of the held-out ratings by factors. (n, R)"""
+        own, domain = self.fits[ties].domains.get(name), self.held_out[name]
+        if own is None:
+            return None
+        return softmax(own.logits(own.user_rows(domain.user), own.item_rows[domain.item]).astype(np.float64))
+
+    def _log_scores(self, name: str, ties: Ties) -> Floats:
+        """The mean log probability of the held-out ratings of each user."""
+        domain, p = self.held_out[name], self._distribution(name, ties)
+        if p is None or not len(domain):
+            return np.empty(0)
+        return weights.by_user(domain.user, np.log(np.maximum(p[np.arange(len(domain)), domain.value], weights.FLOOR)))
+
+    def _error(self, name: str, ties: Ties) -> float:
+        domain, p = self.held_out[name], self._distribution(name, ties)
+        if p is None:
+            return 0.0
+        return float(weights.by_user(domain.user, np.abs(p @ np.array(domain.scale.values) - domain.ratings)).mean())
+
+
+def _numbered(ratings: Ratings) -> tuple[list[Any], list[Any]]:
+    """Rows of users and of items, domain after domain, as if nothing were shared."""
+    out = []
+    for sizes in ([d.n_users for d in ratings.domains.values()], [d.n_items for d in ratings.domains.values()]):
+        starts = np.cumsum([0, *sizes])
+        out.append([np.arange(a, b, dtype=np.int32) for a, b in zip(starts[:-1], starts[1:], strict=True)])
+    return out[0], out[1]
+
+
+def _hyper(given: Hyper | Mapping[str, Any] | None) -> Hyper:
+    if given is None or isinstance(given, Hyper):
+        return given or Hyper()
+    try:
+        return Hyper(**given)
+    except TypeError:
+        known = ", ".join(asdict(Hyper()))
+        raise ValueError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None

@@ -1,53 +1,17 @@
-"""What a fitted mixture is made of: members, and the users and items they are asked about."""
+"""Who and what a model is asked about. A person is found once: known in the domain, a visitor from another, or a guest."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.clusters.loop import Run
-from pclf.clusters.mstep import memberships
-from pclf.problem import Problem
-from pclf.models.base import Floats
+from pclf.data.ratings import Domain, Ratings
+from pclf.errors import UnknownNameError, did_you_mean
 
-
-@dataclass(frozen=True)
-class Member:
-    """One fitted restart, ready to predict."""
-
-    users: Floats                       # (U, K)     P(k | u)
-    items: tuple[Floats, ...]           # (V, C)     P(c | v), a view
-    tables: tuple[Floats, ...]          # (R, K, C)  P(r | k, c), a view
-    user_shares: Floats                 # (G, K)     a row for each population of users
-    item_shares: tuple[Floats, ...]     # (G, C)     a view
-
-    @classmethod
-    def of(cls, fitted: Run, problem: Problem) -> "Member":
-        """P(C_u | u), P(C_vcom | v), P(C_vspe | v) by Bayes' rule, as in Model Inference."""
-        params, means = fitted.params, fitted.means
-        return cls(
-            memberships(params.users, problem.user_groups, means.users),
-            tuple(memberships(items, groups, mean) for items, groups, mean
-                  in zip(params.items, problem.item_groups, means.items, strict=True)),
-            params.tables, means.users, means.items,
-        )
-
-    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        arrays = {f"{prefix}.users": self.users, f"{prefix}.user_shares": self.user_shares}
-        for i in range(len(self.items)):
-            arrays |= {f"{prefix}.items.{i}": self.items[i], f"{prefix}.tables.{i}": self.tables[i],
-                       f"{prefix}.item_shares.{i}": self.item_shares[i]}
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_views: int) -> "Member":
-        def views(name: str) -> tuple[Floats, ...]:
-            return tuple(arrays[f"{prefix}.{name}.{i}"] for i in range(n_views))
-
-        return cls(arrays[f"{prefix}.users"], views("items"), views("tables"), arrays[f"{prefix}.user_shares"],
-                   views("item_shares"))
+Floats = NDArray[np.floating[Any]]
+Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +21,8 @@ class Guest:
     model: int = field(repr=False)                                   # the mark of the fit that placed them
     ratings: Mapping[str, Mapping[Hashable, float]]                  # 1 for an event
     memberships: Mapping[str, tuple[Floats, ...]] = field(repr=False)   # (K,) a member, by domain
-    personal: Mapping[str, Floats] = field(repr=False)               # (D,) a domain that knows them
+    rows: Mapping[str, Floats] = field(repr=False)                   # (D,) by domain
+    chosen: Mapping[str, Any] = field(repr=False, default_factory=dict)   # what the choice model needs, by domain
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,33 +32,31 @@ class NewItem:
     model: int = field(repr=False)                                   # the mark of the fit that placed it
     domain: str
     memberships: tuple[dict[int, Floats], ...] = field(repr=False)   # view -> (C,), a member
-    personal: Floats | None = field(repr=False)                      # (D,)
+    row: Floats | None = field(repr=False)                           # (D,)
 
 
 @dataclass(frozen=True)
 class Users:
-    """Some users, as a domain sees them. `rated`: those with ratings there."""
+    """Some users, as the parts of a model see them in a domain."""
 
-    memberships: list[Floats]               # (n, K) a member
-    personal: Floats | None                 # (n, D)
-    rated: NDArray[np.bool_]                # (n,)
+    memberships: list[Floats]               # (n, K) a member of the clusters
+    rows: Floats | None                     # (n, D) of the factors
 
     def __len__(self) -> int:
-        return len(self.rated)
+        return len(self.memberships[0])
 
-    def __getitem__(self, rows: slice) -> "Users":
+    def __getitem__(self, some: slice) -> "Users":
         if len(self) == 1:
             return self
-        personal = None if self.personal is None else self.personal[rows]
-        return Users([p[rows] for p in self.memberships], personal, self.rated[rows])
+        return Users([p[some] for p in self.memberships], None if self.rows is None else self.rows[some])
 
 
 @dataclass(frozen=True)
 class Items:
-    """Some items of a domain."""
+    """Some items of a domain, in the same way."""
 
     memberships: list[dict[int, Floats]]    # view -> (n, C), a member
-    personal: Floats | None                 # (n, D)
+    rows: Floats | None                     # (n, D)
 
     def __len__(self) -> int:
         return len(next(iter(self.memberships[0].values())))
@@ -103,11 +66,101 @@ class Items:
         """One after the other."""
         memberships = [{i: np.concatenate([member[i] for member in members]) for i in members[0]}
                        for members in zip(*(part.memberships for part in parts), strict=True)]
-        own = [part.personal for part in parts]
+        own = [part.rows for part in parts]
         return cls(memberships, None if own[0] is None else np.concatenate([x for x in own if x is not None]))
 
-    def __getitem__(self, rows: slice) -> "Items":
+    def __getitem__(self, some: slice) -> "Items":
         if len(self) == 1:
             return self
-        personal = None if self.personal is None else self.personal[rows]
-        return Items([{i: p[rows] for i, p in member.items()} for member in self.memberships], personal)
+        return Items([{i: p[some] for i, p in member.items()} for member in self.memberships],
+                     None if self.rows is None else self.rows[some])
+
+
+@dataclass(frozen=True)
+class People:
+    """Some people who are asked about in a domain."""
+
+    domain: str
+    ids: Sequence[Any]                      # ids and guests
+    here: Codes                             # (n,) codes in the domain, -1 for visitors and guests
+    homes: dict[str, Codes]                 # of visitors: codes in other domains, -1 where they are not known
+
+    def __len__(self) -> int:
+        return len(self.here)
+
+    def __getitem__(self, some: slice) -> "People":
+        return People(self.domain, self.ids[some], self.here[some], {name: c[some] for name, c in self.homes.items()})
+
+    @property
+    def visiting(self) -> NDArray[np.bool_]:
+        """Who is known in another domain alone. (n,)"""
+        known = np.zeros(len(self), bool)
+        for codes in self.homes.values():
+            known |= codes >= 0
+        return known & (self.here < 0)
+
+    def by_home(self) -> list[tuple[dict[str, Codes], NDArray[np.intp]]]:
+        """Visitors by the domains in which they are known: their codes there, and their places among these people."""
+        names = list(self.homes)
+        if not names or not self.visiting.any():
+            return []
+        known = np.stack([self.homes[name] >= 0 for name in names])
+        pattern = np.where(self.visiting, (known * (1 << np.arange(len(names)))[:, None]).sum(axis=0), 0)
+        out = []
+        for found in np.unique(pattern[pattern > 0]):
+            at = np.flatnonzero(pattern == found)
+            out.append(({name: self.homes[name][at] for i, name in enumerate(names) if found >> i & 1}, at))
+        return out
+
+
+def find(data: Ratings, domain: str, users: list[Any] | None, user_domain: str | None) -> People:
+    """People of a domain, of others, and guests; everybody of the domain where `users` is None.
+
+    An id is looked up in the domain, then in the others, or only in `user_domain` where that is given. Where people are
+    not shared, an id that several other domains know may be several people, so it has to be said where.
+    """
+    target = data[domain]
+    if users is None:
+        return People(domain, target.users.ids, np.arange(target.n_users, dtype=np.int32), {})
+    elsewhere = user_domain is not None and user_domain != domain
+    names = [None if isinstance(user, Guest) or not hashable(user) else user for user in users]
+    here = (np.full(len(users), -1, np.int32) if elsewhere and not data.shared_users else target.users.encode(names))
+    wanted = [user_domain] if elsewhere and not data.shared_users else [name for name in data.domains if name != domain]
+    guests = np.array([isinstance(user, Guest) for user in users], bool)
+    left = (here < 0) & ~guests
+    homes: dict[str, Codes] = {}
+    if left.any():
+        for name in wanted:
+            codes = np.full(len(users), -1, np.int32)
+            codes[left] = data[str(name)].users.encode([names[i] for i in np.flatnonzero(left)])
+            if (codes >= 0).any():
+                homes[str(name)] = codes
+        if elsewhere and data.shared_users:                      # the person must be known where they are said to be
+            said = data[str(user_domain)].users
+            for i in np.flatnonzero(left):
+                said.code(users[i], f"user in {user_domain!r}")
+        n_homes = np.sum([codes >= 0 for codes in homes.values()] or [np.zeros(len(users), int)], axis=0)
+        lost = np.flatnonzero(left & (n_homes == 0))
+        if len(lost):
+            raise_unknown(data, domain, users[int(lost[0])], user_domain)
+        several = np.flatnonzero(left & (n_homes > 1))
+        if len(several) and not data.shared_users:
+            known = ", ".join(name for name, codes in homes.items() if codes[several[0]] >= 0)
+            raise UnknownNameError(f"user {users[int(several[0])]!r} is not in {domain!r} and is known in several other "
+                                   f"domains ({known}): say which with user_domain=...")
+    return People(domain, users, here, homes)
+
+
+def raise_unknown(data: Ratings, domain: str, user: Any, user_domain: str | None) -> None:
+    """An error that says whom we know."""
+    if user_domain is not None:
+        data[user_domain].users.code(user, f"user in {user_domain!r}")
+    known: dict[str, Domain] = {domain: data[domain], **data.domains}
+    for name, d in known.items():
+        if len(known) == 1 or not hashable(user) or d.users.written_alike(user) is not None:
+            d.users.code(user, f"user in {name!r}")                        # says what was meant
+    raise UnknownNameError(did_you_mean(user, (id for d in known.values() for id in d.users.ids), "user"))
+
+
+def hashable(user: Any) -> bool:
+    return getattr(type(user), "__hash__", None) is not None

@@ -1,18 +1,15 @@
-"""How much each view says in a prediction, learned from ratings held out of training.
+"""How much each part says in a prediction, learned from ratings held out of training.
 
-The views of a mixture are averaged, the common one with weight W (eq. Fr); the personal view is pooled with the
-average on the log scale, with weight w:
+The views of the clusters are averaged, the common one with weight W (eq. Fr); the factors are pooled with the average on
+the log scale, with weight w:
 
-    P(r | u, v)  is proportional to  personal ** w  *  (W common + (1 - W) specific) ** (1 - w)
+    P(r | u, v)  is proportional to  factors ** w  *  (W common + (1 - W) specific) ** (1 - w)
 
 Both weights of a domain are the best on a grid, by the log score of held-out ratings, each user counting the same. The
-best of many is best by chance as well, so the personal view alone is what is assumed, and others are heard where that
-gains twice the standard error of the gain, or more of the few users that there are.
-About visitors, who have no ratings in the domain, the personal view knows only how its items are rated, and the mixture
-has the clusters that they belong to elsewhere: w is at most a half there.
+best of many is best by chance as well, so the factors alone are what is assumed, and others are given a weight where that
+gains twice the standard error of the gain, or more where there are few users.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,27 +17,14 @@ from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
 from pclf.data.splits import random_places
-from pclf.models.base import Floats
+from pclf.factors.rows import Floats
 
 COMMON = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0)
-PERSONAL = tuple(np.round(np.linspace(1, 0, 21), 2).tolist())
-VISITOR = 0.5        # most that the personal view says about somebody without ratings in the domain
+FACTORS = tuple(np.round(np.linspace(1, 0, 21), 2).tolist())
 FLOOR = 1e-4         # of a probability that is pooled
 TRIAL = 100_000      # ratings, about, that are enough for a trial
 EVENT = 3            # ratings that are worth as much as an event with its absences
 SURE = 2.0           # standard errors that a gain must have of many users, and more of few
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """What the common view does for a domain, on held-out ratings: `gain` is in nats a rating, where measured."""
-
-    weight: float
-    gain: float | None
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def some_users(data: Ratings, rng: np.random.Generator) -> Ratings:
@@ -69,44 +53,46 @@ def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 
     return data.select({name: ~mask for name, mask in masks.items()}), data.select(masks)
 
 
-def softmax(logits: Floats) -> Floats:
-    """Probabilities of levels. (n, R)"""
-    out: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+def pool(factors: Floats, mixture: Floats, weight: float) -> Floats:
+    """Two distributions over levels, (n, R) each, pooled on the log scale; weight 0 leaves the mixture as it is."""
+    if not weight:
+        return mixture
+    logs = weight * np.log(np.maximum(factors, FLOOR)) + (1 - weight) * np.log(np.maximum(mixture, FLOOR))
+    out: Floats = np.exp(logs - logs.max(axis=1, keepdims=True))
     out /= out.sum(axis=1, keepdims=True)
     return out
 
 
-def pool(personal: Floats, mixture: Floats, weight: Floats | float) -> Floats:
-    """Two distributions over levels, (n, R) each, pooled on the log scale; weight 0 leaves the mixture as it is."""
-    weight = np.broadcast_to(weight, len(mixture))[:, None]
-    logs = weight * np.log(np.maximum(personal, FLOOR)) + (1 - weight) * np.log(np.maximum(mixture, FLOOR))
-    out = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return np.where(weight > 0, out / out.sum(axis=1, keepdims=True), mixture)
-
-
 def learn(user: NDArray[np.int32], level: NDArray[np.uint8], common: Floats | None, specific: Floats,
-          personal: Floats | None, common_weights: tuple[float, ...], personal_weights: tuple[float, ...],
+          factors: Floats | None, common_weights: tuple[float, ...], factor_weights: tuple[float, ...],
           ) -> tuple[float, float, float]:
-    """The common and personal weights, and the gain over no common view."""
+    """The weights of the common clusters and of the factors, and the gain over no common clusters."""
     def score(w_common: float, w: float) -> Floats:
         """The mean log probability of the ratings of each user."""
-        logs = own_logs * w + mixture_logs[w_common] * (1 - w) if personal is not None else mixture_logs[w_common]
+        logs = own_logs * w + mixture_logs[w_common] * (1 - w) if factors is not None else mixture_logs[w_common]
         gains = logs[at, level] - np.log(np.exp(logs).sum(axis=1))
         return (np.bincount(user, gains) / np.maximum(counts, 1))[counts > 0]
 
     def log(p: Floats) -> Floats:
         return np.log(np.maximum(p, FLOOR, dtype=np.float32))
 
-    at, own_logs = np.arange(len(level)), log(personal) if personal is not None else 0.0
+    at, own_logs = np.arange(len(level)), log(factors) if factors is not None else 0.0
     mixture_logs = {w: log(specific if common is None else w * common + (1 - w) * specific) for w in common_weights}
     counts = np.bincount(user)
-    owns = personal_weights if personal is not None else (0.0,)
+    owns = factor_weights if factors is not None else (0.0,)
     least, *more = sorted(common_weights)
     alone = {w: score(least, w) for w in owns}
     plain = _surely_best(alone)
     scores = {(least, plain): alone[plain]} | {(c, w): score(c, w) for c in more for w in owns}
     chosen = _surely_best(scores)
     return *chosen, float(scores[chosen].mean() - alone[plain].mean())
+
+
+def by_user(user: NDArray[np.int32], values: Floats) -> Floats:
+    """The mean of each user who has values. (users,)"""
+    counts = np.bincount(user)
+    out: Floats = (np.bincount(user, values) / np.maximum(counts, 1))[counts > 0]
+    return out
 
 
 def _surely_best(scores: dict[Any, Floats]) -> Any:

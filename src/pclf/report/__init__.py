@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as WholeFigure
 
-    from pclf.models.mixture import _Mixture
+    from pclf.models.mixture import Mixture
 
 __all__ = ["render", "write"]
 
@@ -68,7 +68,7 @@ class ViewPage:
     n_empty: int
 
 
-def write(model: "_Mixture", path: str | Path, *, test: Ratings | None = None, audit: Any = None) -> Path:
+def write(model: "Mixture", path: str | Path, *, test: Ratings | None = None, audit: Any = None) -> Path:
     """Write the report of a fitted FMM, RMGM or PCLF to an HTML file, whole or not at all.
 
     test: ratings to check predictions with; without them those of the fit are used, and the page says so.
@@ -84,7 +84,7 @@ def write(model: "_Mixture", path: str | Path, *, test: Ratings | None = None, a
     return path
 
 
-def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None) -> str:
+def render(model: "Mixture", *, test: Ratings | None = None, audit: Any = None) -> str:
     """The report as a string of HTML. The same model and ratings give the same page."""
     import jinja2
     import matplotlib
@@ -171,7 +171,7 @@ def _svg(ax: "Axes", alt: str) -> str:
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
-def _fit_figure(model: "_Mixture") -> Figure:
+def _fit_figure(model: "Mixture") -> Figure:
     steps = model.trace_
     betas = listed([f"{beta:g}" for beta in dict.fromkeys(s.beta for s in steps)])
     caption = (f"Annealed EM climbs at the inverse temperatures β = {betas}; heights compare within one β "
@@ -188,7 +188,7 @@ def _fit_figure(model: "_Mixture") -> Figure:
     return _figure(plots.fit_trace(model), "Line chart", caption, detail)
 
 
-def _view_page(model: "_Mixture", view: int) -> ViewPage:
+def _view_page(model: "Mixture", view: int) -> ViewPage:
     names = facts.view_domains(model, view)
     common = view == 0 and facts.has_common_view(model)
     label = plots._view_label(model, view)
@@ -204,7 +204,7 @@ def _view_page(model: "_Mixture", view: int) -> ViewPage:
     return ViewPage(label, common, names, figures, cards, empty)
 
 
-def _matrix_figure(model: "_Mixture", view: int, domain: str, alike: list[str]) -> Figure:
+def _matrix_figure(model: "Mixture", view: int, domain: str, alike: list[str]) -> Figure:
     ax = plots.rating_matrix(model, view, domain)
     cells = np.asarray(ax.collections[0].get_array())
     on_scale = f", on the scale of {listed(alike)}" if alike else ""
@@ -215,7 +215,7 @@ def _matrix_figure(model: "_Mixture", view: int, domain: str, alike: list[str]) 
     return _figure(ax, "Heat map", caption, detail)
 
 
-def _cards(model: "_Mixture", view: int, names: list[str], label: str) -> tuple[list[Card], int]:
+def _cards(model: "Mixture", view: int, names: list[str], label: str) -> tuple[list[Card], int]:
     """A card for each item cluster with ratings, the largest first, and how many have none."""
     from pclf.models import insight
 
@@ -235,7 +235,7 @@ def _cards(model: "_Mixture", view: int, names: list[str], label: str) -> tuple[
     return cards, len(found) - len(cards)
 
 
-def _opinions(model: "_Mixture", view: int, names: list[str]) -> list[str]:
+def _opinions(model: "Mixture", view: int, names: list[str]) -> list[str]:
     """Who likes each item cluster best and least, each user cluster measured from its own mean."""
     users = plots._user_share_of(model, names)
     rows = np.flatnonzero(users >= facts.EMPTY)
@@ -249,7 +249,7 @@ def _opinions(model: "_Mixture", view: int, names: list[str]) -> list[str]:
             for c, (b, w) in enumerate(zip(above.argmax(axis=0), above.argmin(axis=0), strict=True))]
 
 
-def _user_tables(model: "_Mixture", views: list[ViewPage]) -> list[dict[str, Any]]:
+def _user_tables(model: "Mixture", views: list[ViewPage]) -> list[dict[str, Any]]:
     """User clusters, largest first: one table, or one a domain where each domain has its own."""
     shares = facts.user_shares(model)
     if not model.layout_.separate_users:
@@ -257,7 +257,7 @@ def _user_tables(model: "_Mixture", views: list[ViewPage]) -> list[dict[str, Any
     return [_user_table(model, [name], z, views) for z, name in enumerate(shares)]
 
 
-def _user_table(model: "_Mixture", names: list[str], view: int, views: list[ViewPage]) -> dict[str, Any]:
+def _user_table(model: "Mixture", names: list[str], view: int, views: list[ViewPage]) -> dict[str, Any]:
     users = facts.pooled(model, {name: facts.user_shares(model)[name] for name in names})
     items = facts.pooled(model, facts.item_shares(model, view))
     means = {name: facts.user_cluster_means(model, name) for name in names
@@ -276,26 +276,26 @@ def _user_table(model: "_Mixture", names: list[str], view: int, views: list[View
     return {"names": names, "rated": list(means), "rows": rows, "n_empty": len(users) - len(rows)}
 
 
-def _user_figure(model: "_Mixture") -> Figure | None:
+def _user_figure(model: "Mixture") -> Figure | None:
     if model.layout_.separate_users and len(model.data_.domains) > 1:
         return None   # clusters of the same number are not the same clusters
     caption = f"A point for each domain: the part of its {facts.word(model.data_)}s that is by the cluster's users."
     return _figure(plots.cluster_shares(model), "Dot chart", caption)
 
 
-def _shares_figure(model: "_Mixture") -> Figure | None:
+def _shares_figure(model: "Mixture") -> Figure | None:
     parts = {name: facts.parts(model, name) for name in model.data_.domains}
     if all(len(kinds) == 1 for kinds in parts.values()):
         return None
     caption = "The weights of the prediction: of the clusters that all domains share, of the domain's own"
-    if any("personal" in kinds for kinds in parts.values()):
+    if any("factors" in kinds for kinds in parts.values()):
         caption += ", and of the personal view, which knows each user and item of one domain by factors"
     said = "; ".join(f"{name}: " + ", ".join(f"{kind} {plots._percent(w)}" for kind, w in kinds.items())
                      for name, kinds in parts.items())
     return _figure(plots.shares(model), "Stacked bars", f"{caption}.{_what_transfers(model)}", f"{said}.")
 
 
-def _what_transfers(model: "_Mixture") -> str:
+def _what_transfers(model: "Mixture") -> str:
     """What learning W1 found on held-out ratings, where it was learned."""
     if getattr(model, "common_weight", None) != "auto" or not model.transfer_:
         return ""
@@ -326,7 +326,7 @@ def _audit_figures(audit: Any) -> list[Figure]:
     return figures
 
 
-def _checks(model: "_Mixture", test: Ratings | None) -> tuple[str, list[Figure]]:
+def _checks(model: "Mixture", test: Ratings | None) -> tuple[str, list[Figure]]:
     """The finding, predicted against true ratings of each domain, and calibration."""
     known = [name for name in model.data_.domains if test is None or name in test.domains]
     checks = [c for c in (facts.check(model, name, test) for name in known) if len(c.truth)]
@@ -370,7 +370,7 @@ def _what_was_pooled(data: Ratings) -> str:
     return f"{data.n_ratings:,} {facts.word(data)}s of {len(densities)} domains; the sparsest is {sparsest}, {filled}"
 
 
-def _what_matters(model: "_Mixture", view: int, domain: str) -> tuple[str, str]:
+def _what_matters(model: "Mixture", view: int, domain: str) -> tuple[str, str]:
     """Where the differences in a rating matrix lie: the headline, and the numbers."""
     names, label = facts.view_domains(model, view), plots._view_label(model, view)
     users, items = plots._user_share_of(model, names), facts.pooled(model, facts.item_shares(model, view))

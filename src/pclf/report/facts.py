@@ -15,7 +15,7 @@ from pclf.models.base import Floats
 from pclf.models.insight import user_shares as user_shares
 
 if TYPE_CHECKING:
-    from pclf.models.mixture import _Mixture
+    from pclf.models.mixture import Mixture
 
 EMPTY = 0.001         # a cluster with less of the ratings than this is not worth a row
 SAMPLE = 100_000      # ratings of a domain that are predicted for a figure
@@ -57,13 +57,13 @@ def word(data: Ratings) -> str:
     return "event" if data.events else "rating"
 
 
-def decimals(model: "_Mixture", domain: str) -> int:
+def decimals(model: "Mixture", domain: str) -> int:
     """How many a mean rating of a domain deserves."""
     span = np.ptp(model.data_.domains[domain].scale.values)
     return 0 if span > 20 else 1 if span >= 2 else 2
 
 
-def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checked:
+def check(model: "Mixture", domain: str, test: Ratings | None = None) -> Checked:
     """Predict ratings whose truth is known: those of `test`, else those of the fit. At most `SAMPLE` of them.
 
     Users and items are matched by id; test ratings of unknown ones are left out.
@@ -94,39 +94,39 @@ def check(model: "_Mixture", domain: str, test: Ratings | None = None) -> Checke
     return Checked(domain, test is not None, len(usable), truth, prediction, levels, proba)
 
 
-def has_common_view(model: "_Mixture") -> bool:
+def has_common_view(model: "Mixture") -> bool:
     """FMM fits each domain apart; in the other models the first view is common."""
     return not model.layout_.separate_users
 
 
-def view_domains(model: "_Mixture", view: int) -> list[str]:
+def view_domains(model: "Mixture", view: int) -> list[str]:
     names = list(model.data_.domains)
     return [names[z] for z in model.layout_.views[view].domains]
 
 
-def item_shares(model: "_Mixture", view: int) -> dict[str, Floats]:
+def item_shares(model: "Mixture", view: int) -> dict[str, Floats]:
     """Of each domain's ratings, the share that each item cluster of a view has.   (C,) a domain"""
     out: dict[str, Floats] = {}
     for name in view_domains(model, view):
         d = model.data_.domains[name]
         counts = np.bincount(d.item, minlength=d.n_items)
-        out[name] = counts @ model.members_[0].items[view][dict(model._views(name))[view]] / max(1, len(d))
+        out[name] = counts @ model.members_[0].items[view][dict(model.mixture_.views(name))[view]] / max(1, len(d))
     return out
 
 
-def pooled(model: "_Mixture", shares: dict[str, Floats]) -> Floats:
+def pooled(model: "Mixture", shares: dict[str, Floats]) -> Floats:
     """Shares of several domains as one, each domain counting by its ratings."""
     sizes = np.array([len(model.data_.domains[name]) for name in shares], float)
     together: Floats = np.einsum("d,dk->k", sizes / sizes.sum(), np.stack(list(shares.values())))
     return together
 
 
-def user_cluster_means(model: "_Mixture", domain: str) -> Floats:
+def user_cluster_means(model: "Mixture", domain: str) -> Floats:
     """The mean rating that each user cluster gives in a domain.   (K,)"""
     d = model.data_.domains[domain]
     counts = np.bincount(d.user, minlength=d.n_users)
     sums = np.bincount(d.user, weights=d.ratings, minlength=d.n_users)
-    p = model.members_[0].users[model._user_rows(domain)]
+    p = model.members_[0].users[model.mixture_.user_rows(domain)]
     return (sums @ p) / np.maximum(counts @ p, 1e-12)
 
 
@@ -205,7 +205,7 @@ def _log_odds(counts: Floats) -> Floats:
     return odds
 
 
-def view_words(model: "_Mixture", view: int, n: int = 4) -> list[list[str]]:
+def view_words(model: "Mixture", view: int, n: int = 4) -> list[list[str]]:
     """Distinctive words of each item cluster of a view, over all its domains that have titles."""
     titles: list[str] = []
     rows: list[Any] = []
@@ -215,17 +215,17 @@ def view_words(model: "_Mixture", view: int, n: int = 4) -> list[list[str]]:
             continue
         rated = np.flatnonzero(np.bincount(d.item, minlength=d.n_items))
         titles += [d.title(int(code)) for code in rated]
-        rows.append(model.members_[0].items[view][dict(model._views(name))[view][rated]])
+        rows.append(model.members_[0].items[view][dict(model.mixture_.views(name))[view][rated]])
     if not rows:
         return [[] for _ in range(model.layout_.views[view].n_clusters)]
     return distinctive_words(titles, np.concatenate(rows), n)
 
 
-def parts(model: "_Mixture", domain: str) -> dict[str, float]:
-    """How much of a prediction each kind of view carries: "common" and "own" clusters, the "personal" view."""
-    personal = model.personal_weights_.get(domain, 0.0)
+def parts(model: "Mixture", domain: str) -> dict[str, float]:
+    """How much of a prediction each kind of view carries: "common" and "own" clusters, the "factors" view."""
+    personal = model.factor_weights_.get(domain, 0.0)
     out = {"common": 0.0, "own": 0.0}
     for view, weight in model.weights_[domain].items():
         out["common" if view == 0 and has_common_view(model) else "own"] += (1 - personal) * weight
     kinds = ["common"] * has_common_view(model) + ["own"] * (len(model.layout_.views) > 1 or not out["common"])
-    return {kind: out[kind] for kind in kinds} | ({"personal": personal} if personal else {})
+    return {kind: out[kind] for kind in kinds} | ({"factors": personal} if personal else {})

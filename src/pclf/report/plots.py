@@ -21,7 +21,7 @@ from pclf.report import facts
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from pclf.models.mixture import _Mixture
+    from pclf.models.mixture import Mixture
 
 __all__ = ["affinity", "calibration", "cluster_shares", "fit_trace", "learning_curve",
            "predicted_against_true", "rating_matrix", "shares"]
@@ -33,7 +33,7 @@ WIDTH = 350 / 72      # inches: as wide as a phone when an inch is 72 pixels
 ANNOTATED = 1200      # cells that are annotated at most
 
 
-def fit_trace(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
+def fit_trace(model: "Mixture", ax: "Axes | None" = None) -> "Axes":
     """The objective by iteration, and the beta at which it was climbed. It compares at the same beta only."""
     ax = _axes(ax, WIDTH, 3.0)
     trace = model.trace_
@@ -60,7 +60,7 @@ def fit_trace(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
     return _finished(ax, _how_it_ended(model), pad=20)   # the betas stand between title and axes
 
 
-def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = None,
+def rating_matrix(model: "Mixture", view: int | str = 0, domain: str | None = None,
                   ax: "Axes | None" = None) -> "Axes":
     """Mean ratings of user clusters for the item clusters of a view, on a domain's scale, like beside like; of events,
     their share in % among events and absences.
@@ -93,7 +93,7 @@ def rating_matrix(model: "_Mixture", view: int | str = 0, domain: str | None = N
                                               items[columns], decimals))
 
 
-def shares(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
+def shares(model: "Mixture", ax: "Axes | None" = None) -> "Axes":
     """How common clusters, the domain's own clusters and the personal view share the prediction of each domain.
 
     The clusters' parts are W1 and W2 of eq. (Fr), times what the personal view leaves them.
@@ -102,7 +102,7 @@ def shares(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
     ax = _axes(ax, WIDTH, (34 + 34 * len(names)) / 72)
     for y, name in enumerate(names):
         own = _colour(model, name)
-        colours = {"common": COMMON_COLOUR, "own": own, "personal": _lighter(own)}
+        colours = {"common": COMMON_COLOUR, "own": own, "factors": _lighter(own)}
         left = 0.0
         for kind, weight in facts.parts(model, name).items():
             ax.barh(y, weight, left=left, height=0.62, color=colours[kind])
@@ -121,7 +121,7 @@ def shares(model: "_Mixture", ax: "Axes | None" = None) -> "Axes":
     return _finished(ax, _who_carries(model))
 
 
-def cluster_shares(model: "_Mixture", view: int | str | None = None, ax: "Axes | None" = None) -> "Axes":
+def cluster_shares(model: "Mixture", view: int | str | None = None, ax: "Axes | None" = None) -> "Axes":
     """The share of each domain's ratings that a cluster has: user clusters, or the item clusters of a view.
 
     FMM's user clusters are other ones in each domain, though they are numbered alike.
@@ -151,7 +151,7 @@ def cluster_shares(model: "_Mixture", view: int | str | None = None, ax: "Axes |
     return _finished(ax, _how_even(by_domain, total, what, facts.word(model.data_)), pad=6 + 18 * legend_rows)
 
 
-def predicted_against_true(model: "_Mixture", domain: str, test: Ratings | None = None,
+def predicted_against_true(model: "Mixture", domain: str, test: Ratings | None = None,
                            ax: "Axes | None" = None) -> "Axes":
     """For each true rating the predictions made: the middle, the middle half and the middle four fifths.
 
@@ -160,7 +160,7 @@ def predicted_against_true(model: "_Mixture", domain: str, test: Ratings | None 
     return _predicted(model, facts.check(model, domain, test), ax)
 
 
-def calibration(model: "_Mixture", test: Ratings | None = None, ax: "Axes | None" = None) -> "Axes":
+def calibration(model: "Mixture", test: Ratings | None = None, ax: "Axes | None" = None) -> "Axes":
     """How often what the model claims comes true, a line a domain.
 
     Claims are "the rating is at most t", as in `evaluate.metrics.ece`, in ten bins by claimed probability.
@@ -169,7 +169,7 @@ def calibration(model: "_Mixture", test: Ratings | None = None, ax: "Axes | None
     return _calibration(model, [facts.check(model, name, test) for name in names], ax)
 
 
-def _predicted(model: "_Mixture", checked: facts.Checked, ax: "Axes | None" = None) -> "Axes":
+def _predicted(model: "Mixture", checked: facts.Checked, ax: "Axes | None" = None) -> "Axes":
     ax = _axes(ax, WIDTH, 3.3)
     if not len(checked.truth):
         return _finished(ax, f"There are no {facts.word(model.data_)}s of {checked.domain} to predict")
@@ -197,7 +197,7 @@ def _predicted(model: "_Mixture", checked: facts.Checked, ax: "Axes | None" = No
     return _finished(ax, f"In {checked.domain}, predictions are off by {error}{ground}")
 
 
-def _calibration(model: "_Mixture", checks: list[facts.Checked], ax: "Axes | None" = None) -> "Axes":
+def _calibration(model: "Mixture", checks: list[facts.Checked], ax: "Axes | None" = None) -> "Axes":
     ax = _axes(ax, WIDTH, 3.3)
     ax.axline((0, 0), slope=1, color=COMMON_COLOUR, lw=1, ls=(0, (4, 3)), zorder=0)
     errors = {}
@@ -333,7 +333,7 @@ def _markers() -> Iterator[str]:
     return cycle("osD^vP")
 
 
-def _colour(model: "_Mixture", domain: str) -> str:
+def _colour(model: "Mixture", domain: str) -> str:
     return DOMAIN_COLOURS[list(model.data_.domains).index(domain) % len(DOMAIN_COLOURS)]
 
 
@@ -350,7 +350,7 @@ def _short(name: str) -> str:
     return name if len(name) <= 16 else f"{name[:15]}…"
 
 
-def _view_number(model: "_Mixture", view: int | str) -> int:
+def _view_number(model: "Mixture", view: int | str) -> int:
     names = [v.name for v in model.layout_.views]
     if isinstance(view, str):
         if view not in names:
@@ -361,17 +361,17 @@ def _view_number(model: "_Mixture", view: int | str) -> int:
     return view
 
 
-def _view_label(model: "_Mixture", view: int) -> str:
+def _view_label(model: "Mixture", view: int) -> str:
     return "common" if view == 0 and facts.has_common_view(model) else model.layout_.views[view].name
 
 
-def _user_share_of(model: "_Mixture", names: list[str]) -> Floats:
+def _user_share_of(model: "Mixture", names: list[str]) -> Floats:
     """User clusters' shares: of a model with clusters of its own for each domain, in these domains only."""
     shares = facts.user_shares(model)
     return facts.pooled(model, {n: shares[n] for n in names} if model.layout_.separate_users else shares)
 
 
-def _how_it_ended(model: "_Mixture") -> str:
+def _how_it_ended(model: "Mixture") -> str:
     steps = model.trace_
     n = f"{len(steps)} iteration{'s' * (len(steps) != 1)}"
     if len(steps) < 2 or steps[-1].beta != steps[-2].beta:
@@ -426,7 +426,7 @@ def _clear_winner(points: Mapping[str, tuple[float, float, float, float]]) -> st
     return None if any(inside(e, *interval) or inside(error, *own) for e, *own in others) else best
 
 
-def _who_carries(model: "_Mixture") -> str:
+def _who_carries(model: "Mixture") -> str:
     kind, what = ("common", "The common") if facts.has_common_view(model) else ("own", "A domain's own")
     carried = {name: facts.parts(model, name)[kind] for name in model.data_.domains}
     least, most = min(carried, key=carried.__getitem__), max(carried, key=carried.__getitem__)

@@ -1,0 +1,97 @@
+"""Transfer: what a domain gains from the others, bridge by bridge, in numbers and in words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pclf.data.domain import count
+from pclf.data.ratings import Ratings
+from pclf.factors.learn import Ties
+
+SMALL = 0.05         # percent: a smaller change of the error is none
+BRIDGES = ("people", "things", "attributes")
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """What one bridge does to the error of a domain, on ratings held out of a trial."""
+
+    kind: str            # people, things or attributes
+    percent: float       # change of the mean absolute error; negative is better
+    used: bool
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What the other domains do for one: by bridges, and by common clusters.
+
+    `weight` is that of the common clusters, W1; `gain` what they add to the log score of a held-out rating, where that
+    was measured.
+    """
+
+    weight: float
+    gain: float | None
+    text: str
+    bridges: Mapping[str, Bridge] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.bridges.values()), self.text])
+
+    def to_list(self) -> list[Any]:
+        return [self.weight, self.gain, self.text, [[b.kind, b.percent, b.used, b.text] for b in self.bridges.values()]]
+
+    @classmethod
+    def from_list(cls, kept: list[Any]) -> "Transfer":
+        weight, gain, text, bridges = kept
+        return cls(weight, gain, text, {b[0]: Bridge(*b) for b in bridges})
+
+
+def ties_of(data: Ratings) -> Ties:
+    """Which bridges there are: people or things that two domains have in common, and attributes."""
+    several = len(data.domains) > 1
+    people = several and data.shared_users and data.n_users < sum(d.n_users for d in data.domains.values())
+    things = several and data.shared_items and data.n_items < sum(d.n_items for d in data.domains.values())
+    return Ties(people, things, data.attributes is not None)
+
+
+def single_bridges(ties: Ties) -> dict[str, Ties]:
+    """Each bridge by itself."""
+    return {kind: Ties(**{other: other == kind for other in BRIDGES}) for kind in BRIDGES if getattr(ties, kind)}
+
+
+def bridge_text(kind: str, domain: str, data: Ratings, percent: float, used: bool) -> str:
+    """What a bridge brought, for the owner of a shop."""
+    others = [name for name in data.domains if name != domain]
+    if kind == "people":
+        shared = _in_both(data, domain, "users")
+        what = f"{count(shared, 'person').replace('persons', 'people')} of {domain} also rate{'s' if shared == 1 else ''} " \
+               f"{_listed(others)}"
+    elif kind == "things":
+        shared = _in_both(data, domain, "items")
+        what = f"{count(shared, 'item')} of {domain} {'is' if shared == 1 else 'are'} also in {_listed(others)}"
+    else:
+        assert data.attributes is not None
+        columns = sorted({feature.column for feature in data.attributes.features})
+        what = f"the items of {domain} have attributes ({_listed(columns)})"
+    if not used:
+        return f"{kind}: {what}; held-out ratings do not gain from that, so it is not used."
+    if abs(percent) < SMALL:
+        return f"{kind}: {what}; that brings nothing to people who are known in {domain}."
+    change = f"{'lowers' if percent < 0 else 'raises'} the error of {domain} by {abs(percent):.1f} %"
+    return f"{kind}: {what}; knowing that {change}."
+
+
+def _in_both(data: Ratings, domain: str, side: str) -> int:
+    mine = getattr(data[domain], side)
+    theirs = [getattr(d, side) for name, d in data.domains.items() if name != domain]
+    found = sum((other.encode(list(mine.ids)) >= 0 for other in theirs), start=0)
+    return int((found > 0).sum()) if theirs else 0
+
+
+def _listed(names: list[str]) -> str:
+    shown = names if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else "no other domain"

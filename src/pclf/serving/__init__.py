@@ -1,0 +1,1 @@
+"""Top-N lists: how they are made, and what they look like."""
