@@ -6,7 +6,7 @@ same in all domains, and so does a value of it: a taste for horror films is a ta
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.data.columns import ALIASES, Coded, as_column, check_present, coded, find_alias, frame_table, plain_name
+from pclf.data.columns import (
+    ALIASES,
+    Coded,
+    as_arrow,
+    as_column,
+    check_present,
+    coded,
+    columns_by_name,
+    find_alias,
+    plain_name,
+)
 from pclf.data.domain import Domain, count
 from pclf.data.features import LEFT_OUT, ColumnInfo, Feature, Part, understood
 from pclf.data.vocabulary import Codes, Vocabulary
@@ -207,10 +217,14 @@ class NothingTellsError(DataError):
 
 
 class Table(NamedTuple):
-    """A table of attributes as it came: Arrow columns, and the line of its file where the first row is."""
+    """A table of attributes as it came: its columns, and the line of its file where the first row is."""
 
+    where: str
     columns: dict[str, Any]
     line: int | None = None
+
+    def arrow(self, name: str, rows: NDArray[np.intp]) -> Any:
+        return as_arrow(self.columns[name], f"{self.where}: column {name!r}").take(rows)
 
     def at(self, row: int) -> str:
         return f"row {row:,}" if self.line is None else f"line {row + self.line:,}"
@@ -223,6 +237,9 @@ class _Matched(NamedTuple):
     id_col: str
     rows: NDArray[np.intp]
     codes: Codes
+
+    def place(self, row: int) -> str:
+        return f"{self.table.where}, {self.table.at(int(self.rows[row]))}"
 
 
 def attributes_of(given: Mapping[str, Any], domains: Mapping[str, Domain], whose: str,
@@ -242,25 +259,25 @@ def attributes_of(given: Mapping[str, Any], domains: Mapping[str, Domain], whose
             raise DataError(f"{called} must be of domains that have ratings; {did_you_mean(name, domains, 'domain')}")
     domains = dict(domains)
     matched: dict[str, _Matched] = {}
-    columns: dict[str, tuple[str, dict[str, Any]]] = {}          # by name without case: the name, and by domain
+    columns: dict[str, tuple[str, dict[str, str]]] = {}     # by name without case: as first written, and by domain
     left_out: dict[str, list[str]] = {}
     for name, source in given.items():
         where = f"{called} of {name!r}"
         table = _table(source, encoding, where)
-        matched[name] = found = _matched(table, domains[name], whose, id_cols.get(name), where)
-        for column, values in found.table.columns.items():
+        matched[name] = found = _matched(table, domains[name], whose, id_cols.get(name))
+        for column in found.table.columns:
             if column == found.id_col:
                 continue
             if plain_name(column) in ALIASES["title_col"]:
                 left_out.setdefault(column, []).append(name)
                 if whose == "items" and domains[name].titles is None:
-                    domains[name] = _titled(domains[name], found, values)
+                    domains[name] = _titled(domains[name], found, column)
                 continue
             same = columns.setdefault(_key(column), (column, {}))[1]
             if name in same:
                 raise DataError(f"{where}: column names must differ; got {column!r} twice, apart from letter case")
-            same[name] = values
-    made = _made(domains, matched, columns.values(), whose, called)
+            same[name] = column
+    made = _made(domains, matched, columns.values(), whose)
     why = "it is a title, to show" if whose == "items" else "it is a name, to show"
     titles = [ColumnInfo(column, LEFT_OUT, why, tuple(names)) for column, names in left_out.items()]
     made = replace(made, columns=(*made.columns, *titles))
@@ -271,16 +288,16 @@ def attributes_of(given: Mapping[str, Any], domains: Mapping[str, Domain], whose
     return (made if shared is None else _filled(made, shared)), domains
 
 
-def _made(domains: Mapping[str, Domain], matched: Mapping[str, _Matched], columns: Any, whose: str,
-          called: str) -> Attributes:
+def _made(domains: Mapping[str, Domain], matched: Mapping[str, _Matched],
+          columns: Iterable[tuple[str, dict[str, str]]], whose: str) -> Attributes:
     """All columns of all domains as features."""
     from scipy import sparse
 
     sizes = {name: len(getattr(d, whose)) for name, d in domains.items()}
     infos, blocks = [], {name: [sparse.csr_array((n, 0), dtype=np.float32)] for name, n in sizes.items()}
     for label, by_domain in columns:
-        parts = [Part(name, values.take(matched[name].rows), _place(matched[name], f"{called} of {name!r}"))
-                 for name, values in by_domain.items()]
+        parts = [Part(name, matched[name].table.arrow(column, matched[name].rows), matched[name].place)
+                 for name, column in by_domain.items()]
         ends = np.cumsum([len(part.values) for part in parts])
         info, matrix = understood(label, parts, np.append(0, ends[:-1]))
         infos.append(info)
@@ -305,8 +322,8 @@ def _table(source: Any, encoding: str, where: str) -> Table:
     from pclf.data import files
 
     if isinstance(source, (str, os.PathLike)):
-        return Table(*files.read_table(source, encoding))
-    table = Table(frame_table(source, where))
+        return Table(where, *files.read_table(source, encoding))
+    table = Table(where, columns_by_name(source, where))
     lengths = {name: len(values) for name, values in table.columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{where}: columns must be equally long; got "
@@ -314,13 +331,13 @@ def _table(source: Any, encoding: str, where: str) -> Table:
     return table
 
 
-def _matched(table: Table, domain: Domain, whose: str, id_col: str | None, where: str) -> _Matched:
+def _matched(table: Table, domain: Domain, whose: str, id_col: str | None) -> _Matched:
     """The rows of ids that have ratings. A table that cannot be what it is said to be is an error."""
-    names = list(table.columns)
+    names, where = list(table.columns), table.where
     role, other = ("item_col", "user_col") if whose == "items" else ("user_col", "item_col")
     column = id_col if id_col in names else find_alias(names, role)
     if column is None:
-        _check_whose(table, domain, whose, other, where)
+        _check_whose(table, domain, whose, other)
         raise DataError(f"{where}: there must be a column of ids like {ALIASES[role][0]!r}; got "
                         f"{', '.join(map(repr, names[:20])) or 'no columns'}. Rename the one with the ids to "
                         f"{role.replace('col', 'id')!r}.")
@@ -329,38 +346,37 @@ def _matched(table: Table, domain: Domain, whose: str, id_col: str | None, where
         raise DataError(f"{where} must have at least one row; got none. Leave the domain out.")
     check_present(ids, f"{where}: ids in {column!r}")
     known: Vocabulary = getattr(domain, whose)
-    _check_once(ids.codes, len(ids.distinct), ids, table, where)
+    _check_once(ids.codes, ids, table)
     codes = known.find(ids.distinct)[ids.codes]
     rows = np.flatnonzero(codes >= 0)
     most = min(len(codes), len(known))
     if len(rows) <= TOO_FEW * most:
-        _check_whose(table, domain, whose, other, where, column)
+        _check_whose(table, domain, whose, other, column)
         n, some = len(rows), Vocabulary.of(ids).decode([0])[0]
         raise DataError(f"{where} must be of its {whose}, which have ids like {known.decode([0])[0]!r}; the column "
                         f"{column!r} has ids like {some!r}, and {n:,} of {len(codes):,} {'is' if n == 1 else 'are'} "
                         f"among them. This is probably the wrong column, or the table of another domain: rename the "
                         f"right column to {role.replace('col', 'id')!r} and this one to something else.")
-    _check_once(codes[rows], len(known), ids, table, where, rows)
-    _check_whose(table, domain, whose, other, where, column)
+    _check_once(codes[rows], ids, table, rows)
+    _check_whose(table, domain, whose, other, column)
     return _Matched(table, column, rows, codes[rows])
 
 
-def _check_once(codes: Codes, n: int, ids: Coded, table: Table, where: str,
-                rows: NDArray[np.intp] | None = None) -> None:
-    counts = np.bincount(codes, minlength=n)
+def _check_once(codes: Codes, ids: Coded, table: Table, rows: NDArray[np.intp] | None = None) -> None:
+    """Whether codes differ, which are those of some rows of the table, or of all."""
+    counts = np.bincount(codes)
     if counts.max(initial=0) < 2:
         return
-    twice = np.flatnonzero(codes == codes[np.argmax(counts[codes] > 1)])
-    again = int((counts > 1).sum()) - 1
-    places = [table.at(int(i if rows is None else rows[i])) for i in twice[:2]]
-    row = int(twice[0] if rows is None else rows[twice[0]])
-    some = Vocabulary.of(ids).decode([ids.codes[row]])[0]
-    raise DataError(f"{where} must have one row an id; got {some!r} in {places[0]} and {places[1]}"
-                    f"{f', and {again:,} more ids twice' if again else ''}. Keep one row each; several values go into "
-                    f"one field, as a|b.")
+    twice = np.flatnonzero(codes == codes[np.argmax(counts[codes] > 1)])[:2]
+    first, again = (twice if rows is None else rows[twice]).tolist()
+    others = int((counts > 1).sum()) - 1
+    some = Vocabulary.of(ids).decode([ids.codes[first]])[0]
+    raise DataError(f"{table.where} must have one row an id; got {some!r} in {table.at(first)} and {table.at(again)}"
+                    f"{f', and {others:,} more ids twice' if others else ''}. Keep one row each; several values go "
+                    f"into one field, as a|b.")
 
 
-def _check_whose(table: Table, domain: Domain, whose: str, other: str, where: str, id_col: str | None = None) -> None:
+def _check_whose(table: Table, domain: Domain, whose: str, other: str, id_col: str | None = None) -> None:
     """Whether this is a table about users that was given as one about items, or the other way round."""
     others = "users" if whose == "items" else "items"
     name = find_alias([name for name in table.columns if name != id_col], other)
@@ -372,34 +388,24 @@ def _check_whose(table: Table, domain: Domain, whose: str, other: str, where: st
     matching = int((getattr(domain, others).find(ids.distinct) >= 0).sum()) if len(ids.distinct) else 0
     right = "user_attributes" if whose == "items" else "attributes"
     if matching > TOO_FEW * len(ids.distinct):
-        raise DataError(f"{where} must be about {whose}; its column {name!r} has ids of {others}, {matching:,} of "
-                        f"{len(ids.distinct):,}. Pass a table about {others} as {right}=..., and leave the column out "
-                        f"of one about {whose}.")
-    raise DataError(f"{where} must not have an attribute that is called like the ids of {others}; got {name!r}. Rename "
-                    f"it if it is an attribute, or leave it out.")
+        raise DataError(f"{table.where} must be about {whose}; its column {name!r} has ids of {others}, "
+                        f"{matching:,} of {len(ids.distinct):,}. Pass a table about {others} as {right}=..., and leave "
+                        f"the column out of one about {whose}.")
+    raise DataError(f"{table.where} must not have an attribute that is called like the ids of {others}; got {name!r}. "
+                    f"Rename it if it is an attribute, or leave it out.")
 
 
 def _ids(table: Table, name: str) -> Coded:
-    """A column of ids, as a ratings table has them; 7.0 is 7."""
+    """A column of ids, as a ratings table has them."""
     from pclf.data import files
 
     ids = coded(as_column(table.columns[name]))
-    if table.line is not None:
-        ids = replace(files.tidied(ids), line=table.line)
-    if isinstance(ids.distinct, np.ndarray) and ids.distinct.dtype.kind == "f":
-        whole = ids.distinct[~np.isnan(ids.distinct)]
-        if not (whole % 1).any():
-            ids = replace(ids, distinct=np.nan_to_num(ids.distinct).astype(np.int64))
-    return ids
+    return ids if table.line is None else replace(files.tidied(ids), line=table.line)
 
 
-def _place(found: _Matched, where: str) -> Callable[[int], str]:
-    return lambda row: f"{where}, {found.table.at(int(found.rows[row]))}"
-
-
-def _titled(domain: Domain, found: _Matched, titles: Any) -> Domain:
+def _titled(domain: Domain, found: _Matched, column: str) -> Domain:
     shown = [str(id) for id in domain.items.ids]
-    for code, title in zip(found.codes.tolist(), titles.take(found.rows).to_pylist(), strict=True):
+    for code, title in zip(found.codes.tolist(), found.table.arrow(column, found.rows).to_pylist(), strict=True):
         if title is not None and str(title).strip():
             shown[code] = str(title).strip()
     return replace(domain, titles=tuple(shown))

@@ -174,16 +174,12 @@ def check_present(column: Coded, what: str) -> None:
 
 def frame_columns(frame: Any, names: Mapping[str, str | None], where: str) -> list[Any]:
     """Columns of a pandas, polars or pyarrow frame, or a dict, found by name or by what they are usually called."""
-    by_name = _by_name(frame, where)
+    by_name = columns_by_name(frame, where)
     return [as_column(by_name[c]) for c in find_columns(list(by_name), names, where)]
 
 
-def frame_table(frame: Any, where: str) -> dict[str, Any]:
-    """All columns of such a frame, as Arrow chunked arrays. NaN is missing; values of several types are text."""
-    return {name: _as_arrow(values, f"{where}: column {name!r}") for name, values in _by_name(frame, where).items()}
-
-
-def _by_name(frame: Any, where: str) -> dict[str, Any]:
+def columns_by_name(frame: Any, where: str) -> dict[str, Any]:
+    """All columns of such a frame, as they are."""
     import narwhals as nw
 
     if isinstance(frame, Mapping):
@@ -199,7 +195,8 @@ def _by_name(frame: Any, where: str) -> dict[str, Any]:
                         f"got {type(frame).__name__}.{hint}") from None
 
 
-def _as_arrow(values: Any, where: str) -> Any:
+def as_arrow(values: Any, where: str) -> Any:
+    """A column as an Arrow chunked array of whatever type. NaN is missing; values of several types are text."""
     import narwhals as nw
     import pyarrow as pa
 

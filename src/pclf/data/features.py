@@ -108,7 +108,7 @@ class ColumnInfo:
 
         if self.kind in ("category", "several"):
             return pa.array([self._labels(v) for v in given], pa.list_(pa.large_string()))
-        numbers = np.array([self._numbers(v) for v in given], np.float64).reshape(len(given), -1)
+        numbers = np.array([self._numbers(v) for v in given], np.float64).reshape(len(given), len(self.mean) or 1)
         return numbers if self.kind == "vector" else numbers[:, 0]
 
     def _labels(self, value: Any) -> list[str] | None:
@@ -167,9 +167,8 @@ def understood(name: str, parts: Sequence[Part], start: NDArray[np.intp]) -> tup
     except _LeftOutError as why:
         return ColumnInfo(name, LEFT_OUT, str(why), domains), None
     if not _differs(matrix, start):
-        shown = info.decode(matrix[[0]].toarray()[0])
-        same = f"it is {shown!r} everywhere" if len(parts) == 1 else "it has one value in each domain"
-        return ColumnInfo(name, LEFT_OUT, f"{same}, which tells nothing apart", domains), None
+        same = "it has one value everywhere" if len(parts) == 1 else "it has one value in each domain"
+        return ColumnInfo(name, LEFT_OUT, f"{same} ({info.found}), which tells nothing apart", domains), None
     return info, matrix
 
 

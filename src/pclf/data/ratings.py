@@ -268,11 +268,12 @@ class Ratings:
         known: dict[str, Any] = {}
         for key, whose in (("attributes", "items"), ("user_attributes", "users")):
             ours, others = getattr(self, key), getattr(other, key)
-            codes = [getattr(made, whose).find(getattr(d, whose).ids)
-                     for made, d in ((mine, self[name]), (theirs, other[name]))]
+            if ours is None and others is None:
+                continue
+            _, *codes = getattr(self[name], whose).joined(getattr(other[name], whose))
             if ours is None:
                 ours, others, codes = others, None, codes[::-1]
-            known[key] = ours and ours.joined(others, name, *codes, len(getattr(mine, whose)))
+            known[key] = ours.joined(others, name, *codes, len(getattr(mine, whose)))
         both = [replace(part, domains={**part.domains, name: domain}, **known)
                 for part, domain in ((self, mine), (other, theirs))]
         return both[0], both[1]
