@@ -327,6 +327,12 @@ def test_the_preview_counts_items_without_a_row_and_rows_without_an_item():
     assert shown[3] == "  country  category  films  1 value: JP; 2 rarer left out"
 
 
+def test_a_notebook_shows_how_columns_were_understood():
+    shown = some_ratings(attributes={"films": {"item_id": range(N), "<b>": FILMS["country"]}})._repr_html_()
+    assert "<td>&lt;b&gt;</td><td>category</td><td>films</td><td>3 values: JP, FR, SE</td>" in shown
+    assert "Attributes" not in some_ratings()._repr_html_()
+
+
 def test_a_shared_item_is_known_in_both_domains():
     made = some_ratings(("here", "there"), shared_items=True, attributes={
         "here": {"item_id": range(6), "country": FILMS["country"][:6]},

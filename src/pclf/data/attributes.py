@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,7 +190,7 @@ class Attributes:
 
     def __repr__(self) -> str:
         """Who is known, and how each column was understood."""
-        lines = [f"Attributes of {self.whose}: {count(len(self.features), 'feature')}; {', '.join(self._coverage())}"]
+        lines = [self._summary()]
         cells = [(c.name, c.kind, ", ".join(c.domains)) for c in self.columns]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for column, words in zip(self.columns, cells, strict=True):
@@ -197,14 +198,20 @@ class Attributes:
             lines.append("  ".join(["", *shown, column.found]))
         return "\n".join(lines)
 
-    def _coverage(self) -> list[str]:
+    def _repr_html_(self) -> str:
+        rows = [[c.name, c.kind, ", ".join(c.domains), c.found] for c in self.columns]
+        body = "".join(f"<tr><td>{'</td><td>'.join(map(escape, row))}</td></tr>" for row in rows)
+        return (f"<table><caption>{escape(self._summary())}</caption><thead><tr><th>column</th><th>kind</th>"
+                f"<th>domains</th><th>found</th></tr></thead><tbody>{body}</tbody></table>")
+
+    def _summary(self) -> str:
         out = []
         for domain, known in self.given.items():
             text = f"{domain} {known.sum():,} of {len(known):,} {self.whose}"
             if n := self.unused.get(domain):
                 text += f" ({count(n, 'row')} of {self.whose} without ratings not used)"
             out.append(text)
-        return out
+        return f"Attributes of {self.whose}: {count(len(self.features), 'feature')}; {', '.join(out)}"
 
     def _checked(self, domain: str) -> str:
         if domain not in self.matrices:

@@ -301,7 +301,7 @@ class Ratings:
     def facts(self, name: str, whose: Literal["items", "users"] = "items") -> dict[str, Any]:
         """What is known about a domain's items, or users, as a dict of columns, which `attributes=` takes.
 
-        Values that were too rare to count are not among it.
+        Values that were too rare to count are not among it, and a number beyond the outermost knots is the nearest one.
         """
         known = self.attributes if whose == "items" else self.user_attributes
         ids = self[name].items if whose == "items" else self[name].users
@@ -322,8 +322,9 @@ class Ratings:
         rows = [[escape(d.name), f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}", _density(d), str(d.scale)]
                 for d in self.domains.values()]
         body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+        known = "".join(a._repr_html_() for a in (self.attributes, self.user_attributes) if a is not None)
         return (f"<table><caption>Ratings: {self._summary()}</caption>"
-                f"<thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead><tbody>{body}</tbody></table>")
+                f"<thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead><tbody>{body}</tbody></table>{known}")
 
     def _summary(self) -> str:
         shared = ["users"] * self.shared_users + ["items"] * self.shared_items
