@@ -278,6 +278,35 @@ def test_ids_match_as_titles_do(rated, named):
     assert found == [country.strip().lower() for country in FILMS["country"]]
 
 
+def test_ids_may_be_the_index_of_a_pandas_frame():
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(FILMS).set_index("movie_id")
+    made = some_ratings(attributes={"films": frame})
+    assert made.fingerprint == some_ratings(attributes={"films": FILMS}).fingerprint
+
+
+def test_single_values_among_lists_are_lists_of_one():
+    made = films(genre=["horror", ["horror", "crime"], None, {"crime"}] * 3)
+    assert column(made, "genre").kind == "several"
+    assert dense(made)[3].sum() == 1
+
+
+def test_missing_values_of_any_frame_are_missing():
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    made = some_ratings(attributes={"films": pd.DataFrame({
+        "item_id": range(N), "text": pd.array(["x", pd.NA, "y"] * 4, "string"),
+        "number": pd.array([1, pd.NA, 2**60 + 1] * 4, "Int64"),
+        "flag": pd.array([True, pd.NA, False] * 4, "boolean"), "lists": [["a", None], [], ["b"]] * 4})})
+    assert not dense(made.attributes)[1].any()
+    assert [c.kind for c in made.attributes.columns] == ["category", "number", "yes or no", "several"]
+    made = some_ratings(attributes={"films": pl.DataFrame({
+        "item_id": list(range(N)), "text": pl.Series(["x", None, "y"] * 4, dtype=pl.Enum(["x", "y"])),
+        "lists": [["a", "b"], None, ["b"]] * 4,
+        "v": pl.Series([[1, 2], None, [3, 4]] * 4, dtype=pl.Array(pl.Int64, 2))})})
+    assert not dense(made.attributes)[1].any()
+    assert [c.kind for c in made.attributes.columns] == ["category", "several", "vector"]
+
+
 def test_ids_of_any_type_match():
     ids = [("a", i) for i in range(6)]
     made = some_ratings(ids=ids, attributes={"films": {"item_id": ids[::-1], "side": ["left"] * 3 + ["right"] * 3}})
@@ -501,6 +530,9 @@ def test_attributes_that_are_no_dict_are_refused():
     with pytest.raises(DataError, match=r"attributes must be a dict {domain: frame}; got list"):
         some_ratings(attributes=[TABLE])
     refused(r"attributes of 'films' must be a pandas, polars or pyarrow frame; got int", 7)
+    refused(r"column 'country' must be a sequence or an array; got 'JP'", {**TABLE, "country": "JP"})
+    refused(r"column 'x' must have one value or one row of numbers each; got an array of shape \(12, 2, 2\)",
+            {**TABLE, "x": np.zeros((N, 2, 2))})
     refused(r"columns must be equally long; got item_id 12, country 2", {**TABLE, "country": ["JP", "FR"]})
     refused(r"column names must differ; got 'Country' twice, apart from letter case",
             {**TABLE, "Country": FILMS["country"]})
@@ -585,8 +617,8 @@ def test_somebodys_favourite_artist_is_an_attribute():
 
 
 def test_a_table_without_ids_is_refused():
-    refused(r"attributes of 'films': there must be a column of ids like 'itemid'; got 'nr', 'country'. Rename the one "
-            r"with the ids to 'item_id'", {"nr": range(N), "country": FILMS["country"]})
+    refused(r"attributes of 'films': there must be a column of ids like 'item_id'; got 'nr', 'country'. Rename the "
+            r"one with the ids to that", {"nr": range(N), "country": FILMS["country"]})
 
 
 def test_a_table_without_a_useful_column_is_refused():
@@ -598,7 +630,7 @@ def test_a_table_without_a_useful_column_is_refused():
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "f.csv").write_text("1,JP\n2,FR\n")
-    refused(r"there must be a column of ids like 'itemid'; got '1', 'JP'", tmp_path / "f.csv")
+    refused(r"there must be a column of ids like 'item_id'; got '1', 'JP'", tmp_path / "f.csv")
     (tmp_path / "g.csv").write_text("item_id,country\n1,JP,7\n")
     refused(r"g.csv must be a whole table of text", tmp_path / "g.csv")
     (tmp_path / "h.csv").write_text("item_id,country,country\n1,JP,7\n")
@@ -621,7 +653,7 @@ def test_two_hundred_thousand_items_are_read_in_seconds():
                       "tag": pa.array(["|".join(row) for row in tags]),
                       "v": pa.FixedSizeListArray.from_arrays(pa.array(rng.normal(size=8 * n)), 8)})
     start = time.process_time()
-    from pclf.data.attributes import attributes_of
+    from pclf.data.tables import attributes_of
 
     made, _ = attributes_of({"films": table}, data.domains, "items", {})
     assert time.process_time() - start < 6

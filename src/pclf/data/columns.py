@@ -204,17 +204,20 @@ def as_arrow(values: Any, where: str) -> Any:
         return values
     if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, pa.Array)):
         raise DataError(f"{where} must be a sequence or an array; got {values!r}")
-    if isinstance(values, np.ndarray) and values.ndim == 2:
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        if values.ndim > 2 or not values.shape[1]:
+            raise DataError(f"{where} must have one value or one row of numbers each; got an array of shape "
+                            f"{values.shape}")
         flat = pa.array(np.ascontiguousarray(values).ravel(), from_pandas=True)
         return pa.chunked_array([pa.FixedSizeListArray.from_arrays(flat, values.shape[1])])
     series = nw.from_native(values, series_only=True, pass_through=True)
     try:
         made = series.to_arrow() if isinstance(series, nw.Series) else pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError):
-        try:
-            made = pa.array([_text(v) for v in (series.to_list() if isinstance(series, nw.Series) else values)])
-        except pa.ArrowException:
-            raise DataError(f"{where} must hold lists, or single values; got both") from None
+        texts = [_text(v) for v in (series.to_list() if isinstance(series, nw.Series) else values)]
+        if any(isinstance(text, list) for text in texts):
+            texts = [[text] if isinstance(text, str) else text for text in texts]
+        made = pa.array(texts)
     return made if isinstance(made, pa.ChunkedArray) else pa.chunked_array([made])
 
 

@@ -17,10 +17,11 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pclf.data.attributes import Attributes, attributes_of
+from pclf.data.attributes import Attributes
 from pclf.data.columns import Coded, as_column, check_present, coded, coded_rows, frame_columns
 from pclf.data.domain import Domain, count, domain_of
 from pclf.data.scale import Scale, as_scale, check_levels
+from pclf.data.tables import attributes_of
 from pclf.data.vocabulary import Codes, Vocabulary
 from pclf.errors import DataError, UnknownNameError, did_you_mean
 
