@@ -75,6 +75,7 @@ class Factors:
     things: Population
     same_choices: bool       # whether places of choices mean the same in all domains
     n_attribute: int         # factors that lie along attributes; the others lie along choices
+    strange: Floats          # (Z,) how much of the tastes for what is chosen does not carry over to a domain, 0 to 1
     count: Floats            # (2,) mean and spread of the log counts of things
     hyper: Hyper
 
@@ -95,7 +96,7 @@ class Factors:
             about = there.user_about[codes]
             gaps[self.names.index(name)] = self._gap(there, there.users[codes], about, there.gain[codes])
         rows = self._mean(target, about) + self.people.expected(z, gaps)
-        return np.column_stack([rows, np.ones(len(rows))]).astype(np.float32)
+        return np.column_stack([rows, np.full(len(rows), self.strange[z])]).astype(np.float32)
 
     def place(self, rated: Rated) -> dict[str, Floats]:
         """The rows of a new user in all domains, from a few ratings in some of them. (D + 1,) each"""
@@ -103,7 +104,7 @@ class Factors:
         abouts = {name: self._about_guest(name, given) for name in self.domains}
         means = {name: self._mean(self.domains[name], abouts[name][None])[0] for name in self.domains}
         if not given:
-            return {name: np.append(mean, 1.0).astype(np.float32) for name, mean in means.items()}
+            return {name: np.append(mean, 1.0).astype(np.float32) for name, mean in means.items()}     # nothing is known
         domains = sorted(self.names.index(name) for name in given)
         names = [self.names[z] for z in domains]
         row = np.concatenate([means[name] for name in names])[None].astype(np.float64)
@@ -119,8 +120,11 @@ class Factors:
                 for z, name, m in zip(domains, names, met, strict=True)}
         out = {}
         for name, mean in means.items():
-            here = placed[name] if name in placed else mean + self.people.expected(self.names.index(name), gaps)[0]
-            out[name] = np.append(here, unknown(len(given[name][0]) if name in given else 0)).astype(np.float32)
+            z = self.names.index(name)
+            if name in placed:
+                out[name] = np.append(placed[name], unknown(len(given[name][0]))).astype(np.float32)
+            else:
+                out[name] = np.append(mean + self.people.expected(z, gaps)[0], self.strange[z]).astype(np.float32)
         return out
 
     def place_item(self, domain: str, users: NDArray[np.int32], levels: NDArray[np.uint8],
@@ -147,12 +151,13 @@ class Factors:
     def _gap(self, there: DomainFactors, rows: Floats, about: Floats, gain: Floats) -> Floats:
         """How far rows are from where people are expected, for what it says about their rows elsewhere. (n, D)
 
-        Where tastes for what is chosen do not carry over, all that they did for a person at home goes with the offset:
-        who likes what they choose more than others do will choose well here too.
+        As far as tastes for what is chosen do not carry over, what they did for a person at home goes with the offset: who
+        likes what they choose more than others do will choose well here too.
         """
         out: Floats = rows - about @ there.user_weights
         if not self.same_choices:
-            out[:, 0] += gain
+            out[:, 0] += self.strange.max() * gain
+            out[:, there.n_shape:] = rows[:, there.n_shape:] - there.user_weights[0, there.n_shape:]
         return out
 
     def _gain(self, name: str, row: Floats, met: "Met") -> Floats:
@@ -187,10 +192,11 @@ class Factors:
         out: dict[str, NDArray[Any]] = {f"{prefix}.count": self.count}
         for z, domain in enumerate(self.domains.values()):
             for name, value in vars(domain).items():
-                parts = ({f"{name}.places": value.places, f"{name}.variance": value.variance}
+                parts = ({f"{name}.{part}": array for part, array in vars(value).items()}
                          if isinstance(value, Choice) else {name: value})
                 out |= {f"{prefix}.{z}.{key}": np.asarray(part) for key, part in parts.items()
                         if part is not None and name != "item_rows"}
+        out[f"{prefix}.strange"] = self.strange
         for side in ("people", "things"):
             population: Population = getattr(self, side)
             out |= {f"{prefix}.{side}.own.{z}": block for z, block in enumerate(population.own)}
@@ -207,7 +213,8 @@ class Factors:
         def domain(z: int) -> DomainFactors:
             own = {key.removeprefix(f"{prefix}.{z}."): array for key, array in arrays.items()
                    if key.startswith(f"{prefix}.{z}.")}
-            choices = {name: Choice(own.pop(f"{name}.places"), own.pop(f"{name}.variance")) for name in ("chosen", "choosers")}
+            choices = {name: Choice(own.pop(f"{name}.places"), own.pop(f"{name}.variance"), own.pop(f"{name}.turn", None))
+                       for name in ("chosen", "choosers")}
             return DomainFactors(**{"attribute_weights": None, **own, **choices})    # type: ignore[arg-type]
 
         def population(side: str, freedom: float) -> Population:
@@ -218,7 +225,8 @@ class Factors:
 
         domains = {name: domain(z) for z, name in enumerate(described["domains"])}
         return cls(domains, population("people", described["freedom"][0]), population("things", described["freedom"][1]),
-                   described["same_choices"], described["n_attribute"], arrays[f"{prefix}.count"],
+                   described["same_choices"], described["n_attribute"], arrays[f"{prefix}.strange"],
+                   arrays[f"{prefix}.count"],
                    Hyper(**described["hyper"]))
 
 
