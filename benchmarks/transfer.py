@@ -192,8 +192,10 @@ def peer(name: str, task: Task, settings: Any) -> Found | None:
     with tempfile.TemporaryDirectory() as folder:
         ask, answer = Path(folder) / "ask.npz", Path(folder) / "answer.npz"
         np.savez(ask, **given)
-        subprocess.run([python, Path(__file__).with_name("peers_transfer.py"), name, ask, answer, str(task.repeat),
-                        json.dumps(settings)], check=True)
+        ran = subprocess.run([python, Path(__file__).with_name("peers_transfer.py"), name, ask, answer, str(task.repeat),
+                              json.dumps(settings)], capture_output=True, text=True)
+        if ran.returncode:
+            sys.exit(f"{name} failed on {task.case}, {task.setting}:\n{ran.stderr[-3000:]}")
         with np.load(answer) as found:
             guesses = {rule: found[rule] for rule in ("mean", "median") if rule in found}
             return Found({**guesses, "mean": np.clip(guesses["mean"], *task.scale[task.target][:2])}, float(found["seconds"]),
@@ -234,7 +236,13 @@ def scales(*names: str) -> dict[str, tuple[float, float, float]]:
 
 @cache
 def load(name: str) -> Columns:
-    data = Ratings.from_files({name: folder() / FILES[name]}, scale=scales(name), duplicates="last")
+    path, options = folder() / FILES[name], {"scale": scales(name), "duplicates": "last"}
+    if path.suffix == ".inter":                         # a suffix that the library does not read
+        with path.open() as file:
+            users, items, ratings = zip(*list(csv.reader(file, delimiter="\t"))[1:], strict=True)
+        data = Ratings.from_arrays({name: (users, items, np.array(ratings, float))}, **options)
+    else:
+        data = Ratings.from_files({name: path}, **options)
     user, item, rating = data.to_frame(name).values()
     return user, item, rating
 
@@ -362,7 +370,7 @@ def attributes(repeats: int, n_visitors: int = 300) -> Iterator[Task]:
         ratings = load("ML-1M")
         asked = np.isin(ratings[0], halves.first[:n_visitors]) & halves.in_b & np.isin(ratings[1], halves.b[1])
         yield Task("visitors", "A → B", repeat, {"A": halves.a, "B": halves.b}, "B", take(ratings, asked), scales("A", "B"),
-                   (*FACTS, "Bias merged", "offsets", "myFM", "myFM, no attributes"), home="A",
+                   (*FACTS, "Bias merged", "offsets", "myFM"), home="A",
                    facts={"A": films(), "B": films()})
 
 
