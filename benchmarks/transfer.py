@@ -21,8 +21,8 @@ models see the same. The peers run in an environment of their own: PCLF_PEERS is
 they are left out (benchmarks/peers_transfer.py says what to install). Results are JSON lines in
 benchmarks/results/transfer-NAME.jsonl; a row that is there is not measured again.
 
-A row: {"case", "setting", "repeat", "model", "rule", "metric", "value", "n" (test ratings), "n_train", "seconds", "commit",
-"machine"}, with "transfer" (the model's own words) and "settings" (of a peer) where there are any. Models without a
+A row: {"case", "setting", "repeat", "model", "rule", "metric", "value", "n" (test ratings), "n_train" (of all
+domains), "seconds", "commit", "machine"}, with "transfer" (the model's own words) and "settings" (of a peer) where there are any. Models without a
 distribution have no median: by the median rule they are rounded to the scale.
 """
 
@@ -538,7 +538,7 @@ def measured(word: str, label: str, repeats: int, only: list[str] | None, done: 
                 chosen.setdefault((task.case, task.setting, name), found.about["settings"])
             for row in scored(task, found):
                 yield {"case": task.case, "setting": task.setting, "repeat": task.repeat, "model": shown, **row,
-                       "n_train": len(task.train[task.target][0]), "seconds": round(found.seconds, 2), **found.about}
+                       "n_train": sum(len(columns[0]) for columns in task.train.values()), "seconds": round(found.seconds, 2), **found.about}
 
 
 CASES: dict[str, Callable[[int], Iterator[Task]]] = {
