@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-
 from transfer import TASTES
 
 from pclf.evaluate.significance import paired_tests
