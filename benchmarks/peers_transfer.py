@@ -62,13 +62,14 @@ def grid(name: str) -> list[Settings]:
     return {"BaselineOnly": GRIDS["BaselineOnly"][1][::5],
             "SVD": peers_accuracy._grid(n_factors=[20, 100], n_epochs=[30], reg_all=[0.05, 0.1]),
             "SVDpp": peers_accuracy._grid(n_factors=[20], n_epochs=[20], reg_all=[0.02, 0.05], cache_ratings=[True]),
-            "cmfrec": peers_accuracy._grid(k=[20, 40], lambda_=[6.0, 12.0, 24.0], add_implicit_features=[True]),
-            "LensKit": peers_accuracy._grid(embedding_size=[10, 40], epochs=[15], regularization=[0.1, 0.3], damping=[5.0])}[name]
+            "cmfrec": peers_accuracy._grid(k=[20, 40], lambda_=[3.0, 6.0, 12.0], add_implicit_features=[True]),
+            "LensKit": peers_accuracy._grid(embedding_size=[10, 40], epochs=[15], regularization=[0.03, 0.1, 0.3], damping=[5.0])}[name]
 
 
 def peer(name: str, features: np.ndarray) -> tuple[Callable[..., Prediction], list[Settings]]:
     if name.startswith("myFM"):
-        return machine(features, name.endswith("who rated what")), [{"rank": 8, "n_iter": 200}]
+        ranks = [8] if features.shape[1] else [8, 16]
+        return machine(features, name.endswith("who rated what")), peers_accuracy._grid(rank=ranks, n_iter=[200])
     return {"cmfrec": cmfrec, "LensKit": lenskit}.get(name, surprise), grid(name)
 
 
