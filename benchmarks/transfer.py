@@ -547,7 +547,7 @@ WORDS = (*CASES, "books")
 KEY = ("case", "setting", "repeat", "model")
 
 
-def run(word: str, label: str, repeats: int, only: list[str] | None, again: bool) -> None:
+def run(word: str, label: str, repeats: int, only: list[str] | None, again: bool, about: dict[str, Any]) -> None:
     """Rows are written one by one, so that a long run may be stopped and taken up again."""
     path = RESULTS / f"transfer-{word}.jsonl"
     old = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -555,7 +555,6 @@ def run(word: str, label: str, repeats: int, only: list[str] | None, again: bool
         mine = [name.replace("PCLF", label) for name in only or (*MODELS, *PEERS)]
         old = [row for row in old if row["model"] not in mine]
     done = {tuple(row[key] for key in KEY): row for row in old}
-    about = {"commit": commit(), "machine": machine()}
     found = books(label, repeats, done) if word == "books" else measured(word, label, repeats, only, done)
     with path.open("w") as out:
         out.writelines(json.dumps(row) + "\n" for row in old)
@@ -573,8 +572,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="+")
     parser.add_argument("--again", action="store_true")
     args = parser.parse_args()
+    about = {"commit": commit(), "machine": machine()}      # before the first row makes the checkout differ from it
     for word in WORDS if args.word == "all" else [args.word] if args.word != "page" else []:
-        run(word, args.label, args.repeats, args.models, args.again)
+        run(word, args.label, args.repeats, args.models, args.again, about)
     if args.word in ("page", "all"):
         import transfer_page
 
