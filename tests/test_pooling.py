@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from numba import njit
+from pclf.models.personal import tilts
 
 from pclf.engines import pooling
 from pclf.models import weights
-from pclf.models.personal import tilts
 
 
 @njit

@@ -82,7 +82,8 @@ class Cores(Threads):
               n_levels: int, least: int) -> tuple[Lists, Lists]:
         """Ratings by user and by item. least: the level from which a rating is a choice."""
         by_user, by_item = self._map(lambda side: self.side(*side), [
-            (user, item, level, n_users, n_items, n_levels, least), (item, user, level, n_items, n_users, n_levels, least)])
+            (user, item, level, n_users, n_items, n_levels, least),
+            (item, user, level, n_items, n_users, n_levels, least)])
         return by_user, by_item
 
     def side(self, row: IntArray, other: IntArray, level: NDArray[np.uint8], n_rows: int, n_others: int, n_levels: int,
@@ -202,8 +203,8 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
     factors and, for their uncertainty, the lower triangles of E[f' f''], both with zeros behind them. Under a prior
     of x with `freedom` degrees of freedom, a Student distribution, it counts as much as the row's `trust`, which is
     less the farther out x is. Added to: gradient and Hessian of `base`, and the sums of the covariances of x, times the
-    trust, and of the whole row. Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come out
-    as a SystemError.
+    trust, and of the whole row. Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come
+    out as a SystemError.
     """
     n_levels, n_tilts, size = len(base), len(tilt), own.shape[1]
     room = _room(n_levels, size - n_tilts, squares.shape[1], lanes)
@@ -211,8 +212,8 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
     for row in range(start, stop):
         if indptr[row] == indptr[row + 1]:
             continue
-        total, pairs, counts, sums, square = _meet(indptr[row], indptr[row + 1], other, level, own[row], logits, factors,
-                                                   squares, base, tilt, room, lanes)
+        total, pairs, counts, sums, square = _meet(indptr[row], indptr[row + 1], other, level, own[row], logits,
+                                                   factors, squares, base, tilt, room, lanes)
         hessian[:, :size] = precision
         gradient[:] = 0
         for i in range(size):
@@ -274,8 +275,9 @@ def collect(indptr: Array, other: Array, level: Array,            # (rows + 1,),
 def _room(n_levels: int, n_factors: int, n_squares: int, lanes: Any) -> Any:
     """Arrays that `_meet` works in."""
     small = np.float32
-    return (np.empty(BATCH, np.int32), np.empty(BATCH, np.int64), np.empty(n_levels, small), np.zeros(len(lanes), small),
-            np.empty((n_levels, BATCH), small), np.empty((n_levels, BATCH), small), np.empty((6, BATCH), small),
+    return (np.empty(BATCH, np.int32), np.empty(BATCH, np.int64), np.empty(n_levels, small),
+            np.zeros(len(lanes), small), np.empty((n_levels, BATCH), small), np.empty((n_levels, BATCH), small),
+            np.empty((6, BATCH), small),
             np.empty(n_levels), np.empty((n_levels, n_levels)), np.empty(n_levels),
             np.empty((n_levels, len(lanes)), small), np.empty(n_squares, small))
 

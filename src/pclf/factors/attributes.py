@@ -2,10 +2,11 @@
 
     mean of an item's row  =  ... + attributes @ B
 
-so a taste for Japanese films is a taste for Japanese music. B has weights for the shape of a row (what is rated high) and
-for the first factors, the *attribute axes*, along which tastes for attributes lie; the other axes are left to choices.
-How far weights are from 0 is learned, output by output, by empirical Bayes: they are Gaussian with a variance that is found
-from the weights themselves and from how uncertain they are. Attributes that say nothing get weights of next to nothing.
+so a taste for Japanese films is a taste for Japanese music. B has weights for the shape of a row (what is rated high)
+and for the first factors, the *attribute axes*, along which tastes for attributes lie; the other axes are left to
+choices. How far weights are from 0 is learned, output by output, by empirical Bayes: they are Gaussian with a variance
+that is found from the weights themselves and from how uncertain they are. Attributes that say nothing get weights of
+next to nothing.
 """
 
 from collections.abc import Sequence
@@ -80,8 +81,8 @@ class AttributeRegression:
     @staticmethod
     def solve_together(regressions: Sequence["AttributeRegression"], shapes: Sequence[int], n_axes: int,
                        priors: Sequence[Floats], same_choices: bool) -> None:
-        """Weights that all domains have in common: of the shapes that all of them have, and of the factors that mean the
-        same. Each domain has weights of its own for the others."""
+        """Weights that all domains have in common: of the shapes that all of them have, and of the factors that mean
+        the same. Each domain has weights of its own for the others."""
         n_shape, size = min(shapes), regressions[0].weights.shape[1] - shapes[0]
         n_common = size if same_choices else n_axes
         _solve(regressions, [[*range(n_shape), *range(t, t + n_common)] for t in shapes], priors)

@@ -34,7 +34,7 @@ class DomainFactors:
     chosen: Choice            # items as people choose them
     choosers: Choice          # users as items are chosen by them
     n_rated: NDArray[np.int64]            # (U,) ratings of each user
-    company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste would
+    company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste
     gain: Floats              # (U,) how much more a user likes what they chose than others who chose it
     least: NDArray[np.int64]  # () level from which a rating is a choice
     lift: Floats              # (2,) what was added to the offset of items: a constant, and for the log of their count
@@ -115,7 +115,8 @@ class Factors:
             joint_steps(self.people, domains, row, centre, trust, np.concatenate([g for g, _ in parts], axis=1),
                         [h for _, h in parts])
         placed = {name: row[0, a:b] for name, a, b in zip(names, ends, ends[1:], strict=False)}
-        gaps = {z: self._gap(self.domains[name], placed[name][None], abouts[name][None], self._gain(name, placed[name], m))
+        gaps = {z: self._gap(self.domains[name], placed[name][None], abouts[name][None],
+                             self._gain(name, placed[name], m))
                 for z, name, m in zip(domains, names, met, strict=True)}
         out = {}
         for name, mean in means.items():
@@ -207,7 +208,8 @@ class Factors:
         def domain(z: int) -> DomainFactors:
             own = {key.removeprefix(f"{prefix}.{z}."): array for key, array in arrays.items()
                    if key.startswith(f"{prefix}.{z}.")}
-            choices = {name: Choice(own.pop(f"{name}.places"), own.pop(f"{name}.variance")) for name in ("chosen", "choosers")}
+            choices = {name: Choice(own.pop(f"{name}.places"), own.pop(f"{name}.variance"))
+                       for name in ("chosen", "choosers")}
             return DomainFactors(**{"attribute_weights": None, **own, **choices})    # type: ignore[arg-type]
 
         def population(side: str, freedom: float) -> Population:
@@ -217,9 +219,9 @@ class Factors:
                               tuple(arrays[f"{prefix}.{side}.own.{z}"] for z in range(n)), between, freedom)
 
         domains = {name: domain(z) for z, name in enumerate(described["domains"])}
-        return cls(domains, population("people", described["freedom"][0]), population("things", described["freedom"][1]),
-                   described["same_choices"], described["n_attribute"], arrays[f"{prefix}.count"],
-                   Hyper(**described["hyper"]))
+        people, things = (population(*side) for side in zip(("people", "things"), described["freedom"], strict=True))
+        return cls(domains, people, things, described["same_choices"], described["n_attribute"],
+                   arrays[f"{prefix}.count"], Hyper(**described["hyper"]))
 
 
 @dataclass(frozen=True)
@@ -238,14 +240,16 @@ class Met:
     def of(cls, domain: DomainFactors, items: NDArray[np.int32], levels: NDArray[np.uint8]) -> "Met":
         from pclf.engines.cpu_rows import as_met
 
-        return cls(items, levels, *as_met(domain.items[items], domain.tilt), domain.item_square[items], domain.base, domain.tilt)
+        return cls(items, levels, *as_met(domain.items[items], domain.tilt), domain.item_square[items], domain.base,
+                   domain.tilt)
 
     @classmethod
     def of_users(cls, domain: DomainFactors, users: NDArray[np.int32], levels: NDArray[np.uint8]) -> "Met":
         from pclf.engines.cpu_rows import as_met, squares
 
         rows = domain.users[users]
-        return cls(users, levels, *as_met(rows, domain.tilt), squares(rows[:, domain.n_shape:]), domain.base, domain.tilt)
+        return cls(users, levels, *as_met(rows, domain.tilt), squares(rows[:, domain.n_shape:]), domain.base,
+                   domain.tilt)
 
     def collect(self, row: Floats) -> tuple[Floats, Floats]:
         """Gradient and Hessian of the newcomer's row. (1, D), (1, D, D)"""
@@ -279,7 +283,9 @@ def company_of(sums: Floats, n: NDArray[np.int64], factors: Floats, n_attribute:
 
 def joint_steps(population: Population, domains: Sequence[int], rows: Floats, means: Floats, trust: Floats,
                 gradient: Floats, hessians: Sequence[Floats]) -> Floats:
-    """A Newton step of the rows of some people in several domains, laid end to end, in place. Their covariances. (n, N, N)
+    """A Newton step of the rows of some people in several domains, laid end to end, in place.
+
+    Their covariances. (n, N, N)
 
     rows, means, gradient: (n, N). hessians: (n, D, D) for each domain. trust: (n,), changed too.
     """

@@ -1,13 +1,14 @@
 """Learning the factor model: sweeps of Newton steps over people and things, and the population they come from.
 
-Inference is mean-field between users and items (Lim & Teh, KDD Cup 2007): the rows of one side are placed given those of
-the other, with their uncertainty; then means and covariances of both are found by empirical Bayes, so somebody with five
-ratings is shrunk as much as five ratings deserve. The rows of one person in several domains are placed in one step.
+Inference is mean-field between users and items (Lim & Teh, KDD Cup 2007): the rows of one side are placed given those
+of the other, with their uncertainty; then means and covariances of both are found by empirical Bayes, so somebody with
+five ratings is shrunk as much as five ratings deserve. The rows of one person in several domains are placed in one
+step.
 
 The mean of a row is a regression on what is known besides ratings (Agarwal & Chen, "Regression-based Latent Factor
-Models", KDD 2009): what a person chose to rate, who chose a thing and how many did, and the attributes of a thing. Ratings
-that are too few to find factors still say who likes which of these, so factors begin there. Domains that are tied have
-one regression, from which each of them departs as far as its ratings ask for.
+Models", KDD 2009): what a person chose to rate, who chose a thing and how many did, and the attributes of a thing.
+Ratings that are too few to find factors still say who likes which of these, so factors begin there. Domains that are
+tied have one regression, from which each of them departs as far as its ratings ask for.
 """
 
 from collections.abc import Callable, Sequence
@@ -90,7 +91,8 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     people.set_about(known.people, ties.choices)
     things.set_about(known.things, ties.choices)
     for z, s in enumerate(sources):
-        things.guess[z][COUNTS:, shapes[z] + n_attribute:] = hyper.taste * np.eye(len(things.guess[z]) - COUNTS, n_factors)
+        along_choices = np.eye(len(things.guess[z]) - COUNTS, n_factors)
+        things.guess[z][COUNTS:, shapes[z] + n_attribute:] = hyper.taste * along_choices
         if axes is not None:
             things.attributes[z] = AttributeRegression.of(s.attributes, axes, hyper.taste, shapes[z], size)
         things.expect(z, things.guess[z])
@@ -164,12 +166,12 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
     for group in [list(sources)] if ties.choices else [[s] for s in sources]:
         person = np.concatenate([s.person[s.user[s.chosen]] for s in group])
         thing = np.concatenate([s.thing[s.item[s.chosen]] for s in group])
-        n_people, n_things = (1 + max(int(getattr(s, side).max(initial=-1)) for s in group) for side in ("person", "thing"))
+        n_people, n_things = (1 + max(int(getattr(s, side).max(initial=-1)) for s in group)
+                              for side in ("person", "thing"))
         by_user, by_item = machine.lists(person, thing, np.zeros(len(person), np.uint8), n_people, n_things, 1, 0)
-        of_domains = [np.stack([np.bincount(getattr(s, kind)[codes[s.chosen]], minlength=n) for s, codes in pairs], axis=1).astype(np.float64)
-                      for kind, n, pairs in (("person", n_people, [(s, s.user) for s in group]),
-                                             ("thing", n_things, [(s, s.item) for s in group]))]
-        chosen, choosers = learn_choices(by_user, by_item, (of_domains[0], of_domains[1]), hyper.places,
+        of_domains = (_counts([s.person[s.user[s.chosen]] for s in group], n_people),
+                      _counts([s.thing[s.item[s.chosen]] for s in group], n_things))
+        chosen, choosers = learn_choices(by_user, by_item, of_domains, hyper.places,
                                          np.random.default_rng(seed), machine)
         stand = np.column_stack([np.ones(n_people), chosen.of_all(by_user, machine)])
         known = about_items(counts[:n_things], count, choosers.of_all(by_item, machine))
@@ -181,6 +183,11 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
     return out
 
 
+def _counts(rows: Sequence[NDArray[np.int32]], n: int) -> Floats:
+    """How often each of n rows comes, a domain a column. (n, Z)"""
+    return np.stack([np.bincount(own, minlength=n) for own in rows], axis=1).astype(np.float64)
+
+
 def _base(source: Source) -> Floats:
     counts = np.bincount(source.level, minlength=source.n_levels) + 1.0
     out: Floats = np.log(counts / counts.sum())
@@ -188,7 +195,7 @@ def _base(source: Source) -> Floats:
 
 
 def _lift(source: Source, tilt: Floats, hyper: Hyper) -> Floats:
-    """From odds among drawn absences to odds among items drawn equally often: a constant, and for the log count. (2,)"""
+    """From odds among drawn absences to odds among items drawn equally often: a constant, and for log counts. (2,)"""
     if not source.least:
         return np.zeros(2)
     weight = draw_weights(np.bincount(source.item[source.chosen], minlength=source.n_items), hyper.draw)
@@ -244,7 +251,8 @@ class _Side:
         self.moments: dict[tuple[int, int], tuple[Floats, float]] = {}
 
     @classmethod
-    def of(cls, machine: Machine, sources: Sequence[Source], by_user: bool, shapes: tuple[int, ...], size: int) -> "_Side":
+    def of(cls, machine: Machine, sources: Sequence[Source], by_user: bool, shapes: tuple[int, ...],
+           size: int) -> "_Side":
         n_rows = [s.n_users if by_user else s.n_items for s in sources]
         out = cls(machine, shapes, n_rows, size)
         row = [s.user if by_user else s.item for s in sources]
@@ -334,7 +342,8 @@ class _Side:
         for some in (slice(i, i + TOGETHER) for i in range(0, len(rows), TOGETHER)):
             gradient = np.concatenate([g[some] for g, _ in parts], axis=1)
             trust = tied.trust[some]
-            cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient, [h[some] for _, h in parts])
+            cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient,
+                              [h[some] for _, h in parts])
             covs += cov.sum(axis=0)
             shape_covs += np.einsum("n,nij->ij", tied.trust_before(some), cov)
             gap = rows[some] - means[some]
