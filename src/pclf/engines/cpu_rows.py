@@ -1,4 +1,4 @@
-"""The personal view on the cores of the CPU: one Newton step of every row, given the rows of the other side."""
+"""Row steps of the factors on the cores of the CPU: one Newton step of every row, given the rows of the other side."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -56,9 +56,9 @@ class Lists:
 
 
 class Cores(Threads):
-    """Where the personal view is learned: here, by threads. `gpu_ordinal.Card` does the same on a GPU."""
+    """Where factors are learned: here, by threads. `gpu_rows.Card` does the same on a GPU."""
 
-    most = 50_000_000    # ratings above which there is no personal view unless it is asked for: it would take minutes
+    most = 50_000_000    # ratings above which there are no factors unless they are asked for: it would take minutes
 
     def __init__(self, n_threads: int = 1) -> None:
         self.n_threads = n_threads
@@ -69,8 +69,8 @@ class Cores(Threads):
 
     def check_room(self, n_ratings: int, n_rows: int, n_levels: int, size: int) -> None:
         """About: the lists of users and of items while they are made, and for each number of a row what is learned."""
-        check_room(40 * n_ratings + 150 * n_rows * size, f"the personal view of these {n_ratings:,} ratings",
-                   "Use personal_weight=0")
+        check_room(40 * n_ratings + 150 * n_rows * size, f"a model with factors of these {n_ratings:,} ratings",
+                   "Use factor_weight=0")
 
     def put(self, array: NDArray[Any]) -> NDArray[Any]:
         return array
