@@ -22,14 +22,14 @@ import torch
 import pclf
 from pclf.clusters.mstep import Priors, log_prior, mstep, prior_means
 from pclf.clusters.state import Params
-from pclf.problem import Layout, Problem, View
 from pclf.engines import gpu
 from pclf.engines.cpu import cores
-from pclf.engines.gpu_rows import Card
 from pclf.engines.cpu_rows import Cores
+from pclf.engines.gpu_rows import Card
 from pclf.engines.reference import ReferenceEngine
 from pclf.models import personal
 from pclf.models.weights import softmax
+from pclf.problem import Layout, Problem, View
 
 DEVICE = "cuda"
 PRIORS = Priors(users=2.0, items=2.0, table=2.0)

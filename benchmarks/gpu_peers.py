@@ -30,8 +30,8 @@ def ours(data: tuple, iterations: int) -> dict[str, Any]:
     import torch
 
     from pclf.clusters.loop import Schedule, random_memberships, run
-    from pclf.problem import Layout, Problem, View
     from pclf.engines.gpu import GpuEngine
+    from pclf.problem import Layout, Problem, View
 
     user, item, rating, n_users, n_items = data
     rows_u, rows_v = np.arange(n_users, dtype=np.int32), np.arange(n_items, dtype=np.int32)

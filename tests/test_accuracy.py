@@ -26,7 +26,7 @@ def as_published(found, golden):
 @pytest.mark.slow
 @pytest.mark.usefixtures("data_dir")
 def test_clusters_alone_are_as_accurate_as_published_and_pooling_does_no_harm():
-    models = {"FMM": FMM(personal_weight=0.0), "PCLF": PCLF(personal_weight=0.0)}
+    models = {"FMM": FMM(), "PCLF": PCLF(factor_weight=0.0)}
     rows = as_published(paper.reproduce(["BC-ML"], [10], 2, models, "best", n_jobs=1), CLUSTERS)
     for dataset in ("BC", "ML"):
         assert rows[dataset, "PCLF"]["mae_mean"] < 1.005 * rows[dataset, "FMM"]["mae_mean"]

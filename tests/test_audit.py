@@ -20,8 +20,8 @@ from pclf.report import plots
 KEYS = {"part", "target", "size", "model", "sources", "shuffled", "measure", "error", "against", "effect_percent",
         "low", "high", "p", "p_holm", "p_wilcoxon", "n_users"}
 CODEBOOK = np.array([[5, 4, 2, 1], [2, 5, 5, 3], [3, 1, 4, 5], [1, 2, 1, 4]])   # tastes x kinds of item
-SMALL = PCLF(8, 6, 2, personal_weight=0.0, n_restarts=3, max_iter=50)
-QUICK = PCLF(3, 2, 2, personal_weight=0.0, n_restarts=1, max_iter=10)
+SMALL = PCLF(8, 6, 2, factor_weight=0.0, n_restarts=3, max_iter=50)
+QUICK = PCLF(3, 2, 2, factor_weight=0.0, n_restarts=1, max_iter=10)
 
 
 def catalogue(rng, n_users, n_items=40, n_rated=20):
@@ -87,7 +87,7 @@ def test_pooling_with_ratings_at_random_is_never_said_to_lower_the_error(unrelat
 
 def test_a_gain_from_ratings_at_random_is_not_called_transfer():
     """Many clusters over-fit eleven people, and any other ratings hold them back: the control does, too."""
-    model = PCLF(personal_weight=0.0, n_restarts=2, max_iter=25)
+    model = PCLF(factor_weight=0.0, n_restarts=2, max_iter=25)
     sentence = audit(two_domains(related=False, seed=1), given=6, sizes=(), model=model).verdicts[1]
     assert "lowers" not in sentence or "but shuffled data of films help as much" in sentence
 
@@ -164,7 +164,7 @@ def test_fits_are_shared_and_leaving_one_of_three_out_is_pooling_with_the_other(
 
 
 def test_an_rmgm_can_be_audited_with_its_own_number_of_clusters():
-    model = RMGM(4, 5, personal_weight=0.0, n_restarts=1, max_iter=10)
+    model = RMGM(4, 5, n_restarts=1, max_iter=10)
     found = audit(two_domains(), given=6, repeats=1, sizes=(), model=model)
     assert found.recipe["model"] == "RMGM"
     assert {r["model"] for r in found.rows} == {"FMM", "Bias", "RMGM"}
@@ -172,11 +172,11 @@ def test_an_rmgm_can_be_audited_with_its_own_number_of_clusters():
 
 def test_the_twin_has_the_clusters_that_the_target_is_predicted_with():
     model = PCLF(7, 3, {"films": 4, "books": 5}, common_weight={"films": 0.2, "books": 0.3}, user_prior=2.5,
-                 personal_weight={"films": 0.0, "books": 0.5}, n_restarts=2)
+                 factor_weight={"films": 0.0, "books": 0.5}, n_restarts=2)
     alone = twin(model, "books")
     assert isinstance(alone, FMM)
     assert (alone.n_user_clusters, alone.n_item_clusters) == (7, 8)
-    assert (alone.user_prior, alone.n_restarts, alone.personal_weight) == (1.25, 2, {"books": 0.5})
+    assert (alone.user_prior, alone.n_restarts, alone.factor_weight) == (1.25, 2, {"books": 0.5})
 
 
 def trial(data, given=6):
@@ -184,8 +184,8 @@ def trial(data, given=6):
 
 
 def test_settings_by_domain_are_those_of_the_domains_in_an_arm():
-    model = PCLF(personal_weight={"films": 0.0, "books": 0.5})
-    assert twin(model, "books", RMGM, ["films"]).personal_weight == {"films": 0.0, "books": 0.5}
+    model = PCLF(factor_weight={"films": 0.0, "books": 0.5})
+    assert twin(model, "books", RMGM, ["films"]).factor_weight == {"films": 0.0, "books": 0.5}
 
 
 def test_test_users_keep_the_given_ratings_and_only_so_many_others_are_learnt_from():
@@ -376,7 +376,7 @@ def test_events_are_audited_by_where_they_stand_in_the_lists():
 
 def test_ranks_are_the_places_among_what_a_user_has_not_done():
     data = events()
-    model = FMM(4, 4, personal_weight=0.0, n_restarts=1, max_iter=5).fit(data)
+    model = FMM(4, 4, n_restarts=1, max_iter=5).fit(data)
     books = data["books"]
     lists = [[r.item for r in model.recommend("books", user, n=40)] for user in range(3)]
     new = [(user, item) for user, of_user in enumerate(lists) for item in of_user]

@@ -9,10 +9,10 @@ from pclf import bench
 from pclf.bench import memory
 from pclf.bench.posterior_loop import PosteriorLoop
 from pclf.clusters.state import Params
-from pclf.problem import Layout, View
 from pclf.engines.cpu import CpuEngine, cores
 from pclf.engines.kernels import AHEAD, product
 from pclf.engines.reference import ReferenceEngine
+from pclf.problem import Layout, View
 
 KEYS = {"name", "ratings", "clusters", "views", "seconds", "updates_per_s", "peak_bytes_per_rating", "ratio"}
 TWO = Layout(4, (View("common", (0, 1), 3, 0.5), View("a", (0,), 5), View("b", (1,), 5)))

@@ -14,12 +14,12 @@ from problems import made, start_of
 import pclf
 from pclf import bench
 from pclf.clusters.state import Params
-from pclf.problem import Layout, View
 from pclf.engines import cpu, kernels
 from pclf.engines.cpu import CpuEngine
 from pclf.engines.kernels import fold_in, top_n
 from pclf.engines.reference import ReferenceEngine
 from pclf.errors import EngineError
+from pclf.problem import Layout, View
 
 RTOL = {"float64": 1e-10, "float32": 2e-4}     # against the float64 reference
 COMMON = View("common", (0, 1, 2), 5)

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pclf.models.personal import FREEDOM, GAUSSIAN, tilts
 from problems import made, start_of
 
 import pclf
 from pclf.clusters.loop import Schedule, random_memberships, run
 from pclf.clusters.mstep import Priors, memberships
 from pclf.clusters.state import Params
-from pclf.problem import Layout, View
 from pclf.engines.cpu_rows import Cores, squares
 from pclf.engines.reference import ReferenceEngine
 from pclf.errors import EngineError
-from pclf.models import personal
 from pclf.factors.choices import learn_choices
-from pclf.models.personal import FREEDOM, GAUSSIAN, tilts
+from pclf.models import personal
+from pclf.problem import Layout, View
 
 torch = pytest.importorskip("torch", reason="the GPU engine needs PyTorch")
 CUDA = torch.cuda.is_available()

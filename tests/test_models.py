@@ -12,11 +12,11 @@ import pclf
 from pclf import models
 from pclf.clusters.loop import Schedule, random_posteriors, run
 from pclf.clusters.mstep import Priors
-from pclf.problem import Problem
 from pclf.engines import cpu, ordinal
 from pclf.errors import EngineError, NotFittedError, UnknownNameError
 from pclf.models import personal, weights
 from pclf.models.mixture import Member
+from pclf.problem import Problem
 
 MIXTURES = ["PCLF", "RMGM", "FMM"]
 SMALL = {"PCLF": {"n_user_clusters": 4, "n_common_clusters": 3, "n_specific_clusters": 3},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pclf
 from pclf import models
 
-SMALL = {"n_user_clusters": 2, "max_iter": 5, "personal_factors": 1}
+SMALL = {"n_user_clusters": 2, "max_iter": 5, "n_factors": 1}
 ids = st.one_of(st.integers(-5, 5), st.text(max_size=3), st.tuples(st.integers(0, 2), st.text(max_size=1)))
 
 

@@ -350,7 +350,7 @@ def test_presets_name_all_systems_and_the_papers_settings():
     chosen = paper.systems("paper")
     assert list(chosen) == ["NMF", "FMM", "RMGM", "PCLF", "CBT", "TALMUD", "BIAS"]
     typed = {"n_user_clusters": 20, "n_common_clusters": 10, "n_specific_clusters": 15, "common_weight": 0.35,
-             "user_prior": 0, "item_prior": 0, "table_prior": 0, "personal_weight": 0, "n_restarts": 1,
+             "user_prior": 0, "item_prior": 0, "table_prior": 0, "factor_weight": 0, "n_restarts": 1,
              "start": "posteriors", "tol": 0}
     assert typed.items() <= chosen["PCLF"].get_params().items()
     best = paper.systems("best", ["PCLF"])["PCLF"]

@@ -1,12 +1,12 @@
-"""Lists where a personal view is pooled: the kernel against the same sums in NumPy."""
+"""Lists where factors and clusters are pooled: the kernel against the same sums in NumPy."""
 
 import numpy as np
 import pytest
 from numba import njit
 
 from pclf.engines import pooling
+from pclf.factors.rows import tilts
 from pclf.models import weights
-from pclf.models.personal import tilts
 
 
 @njit

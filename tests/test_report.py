@@ -21,7 +21,7 @@ from pclf.evaluate import metrics
 from pclf.models.fmm import FMM
 from pclf.models.pclf import PCLF
 from pclf.models.rmgm import RMGM
-from pclf.models.weights import Transfer
+from pclf.models.transfer import Transfer
 from pclf.report import facts
 
 NASTY = "</title><script>alert(1)</script>\"><img src=http://x.test/a.png onerror=alert(2)> {{ 7 * 7 }} $x^2$"
@@ -173,7 +173,7 @@ def test_words_of_the_titles_tell_clusters_apart():
     kinds = [np.array([0.9, 0.1]) if code % 2 == 0 else np.array([0.1, 0.9]) for code in range(32)]
     films, books = ([kinds[i % 1000] for i in model.data_[name].items.ids] for name in ("films", "books"))
     known = replace(model.members_[0], items=(np.array(films + books), np.array(films), np.array(books)))
-    model.members_ = (known,)
+    model.mixture_ = replace(model.mixture_, members=(known,))
     common = [sorted(words) for words in facts.view_words(model, 0)]
     assert common == [["Dragon", "Rocket"], ["Garden", "Wedding"]]
     assert facts.view_words(model, 1) == [["Rocket"], ["Wedding"]]
@@ -245,12 +245,12 @@ def test_figures_of_the_audit_are_shown_where_it_has_them(model, html):
     assert "With few users PCLF has the lowest error in books, with many FMM" in page.text["h3"]
 
 
-def test_a_personal_view_and_learned_weights_are_told():
+def test_factors_and_learned_weights_are_told():
     model = PCLF(2, 2, 2, max_iter=8, n_restarts=1).fit(make_ratings(), engine="reference")
     html = report.render(model)
-    assert "and of the personal view" in html
+    assert "and of the factors" in html
     for name in model.data_.domains:
-        assert f"personal {100 * model.personal_weights_[name]:.0f}\u00a0%" in html
+        assert f"factors {100 * model.factor_weights_[name]:.0f}\u00a0%" in html
     helps, harms = Transfer(0.2, 0.0123, ""), Transfer(0.0, 0.0, "")
     for films, books, sentence in (
         (helps, helps, "raise the log score of held-out ratings by 0.0123 in films and 0.0123 in books."),
@@ -418,10 +418,11 @@ def test_differences_divide_into_who_what_and_match():
 
 @pytest.mark.parametrize("kind", [FMM, RMGM, PCLF])
 def test_shares_and_parts_add_up_to_one(kind):
-    model = small(kind, personal_weight=0.4).fit(make_ratings(), engine="reference")
+    settings = {"factor_weight": 0.4} if kind is PCLF else {}
+    model = small(kind, **settings).fit(make_ratings(), engine="reference")
     for name in model.data_.domains:
         assert sum(facts.parts(model, name).values()) == pytest.approx(1)
-        assert facts.parts(model, name)["personal"] == 0.4
+        assert facts.parts(model, name).get("factors", 0.0) == settings.get("factor_weight", 0.0)
         assert facts.user_shares(model)[name].sum() == pytest.approx(1)
     for view in range(len(model.layout_.views)):
         assert facts.pooled(model, facts.item_shares(model, view)).sum() == pytest.approx(1)

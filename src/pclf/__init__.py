@@ -19,7 +19,8 @@ _HOME = {
     "Bias": "pclf.models.bias", "NMF": "pclf.models.nmf", "CBT": "pclf.models.cbt", "TALMUD": "pclf.models.talmud",
     "load": "pclf.models", "compare": "pclf.evaluate.compare", "audit": "pclf.evaluate.audit",
 }
-_ROOMS = ("clusters", "data", "datasets", "engines", "errors", "evaluate", "factors", "models", "plots", "report", "storage")
+_ROOMS = ("clusters", "data", "datasets", "engines", "errors", "evaluate", "factors", "models", "plots", "report",
+          "storage")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 

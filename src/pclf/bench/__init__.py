@@ -15,7 +15,7 @@ A row is one measurement, with the same keys in all of them:
 
 What `ratio` says: of `estep`, how many times as fast as the posterior loop; of `bound` and `traffic`, how much of
 their speed the E-step reaches; of `fit`, the share of its time that its E-steps need alone; of `default fit`, which has
-a personal view and learns its weight, how many times as long as `fit` it takes; of `growth`, time a
+factors and learns their weight, how many times as long as `fit` it takes; of `growth`, time a
 rating in the smallest data over time a rating here (1 is linear); of `recommend` and `fold_in`, the goal over the
 time (above 1 is better than the goal); of `gather`, bytes a second over those of a copy.
 

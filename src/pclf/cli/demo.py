@@ -29,9 +29,6 @@ def run(seed: int, as_json: bool) -> None:
     if not as_json:
         tables.show(f"Mean absolute error on users of whom {GIVEN} ratings are known", ["model", *data.domains],
                     [[name, *(f"{e[d]:.3f}" for d in data.domains)] for name, e in errors.items()])
-    if errors["PCLF"] == errors["FMM"]:
-        say("PCLF is its single-domain twin FMM here: of people with ratings in a domain, the personal view knows more "
-            "than clusters do.\nThe clusters answer for visitors from other domains.")
 
     model = PCLF().fit(data, random_state=seed, verbose=not as_json)
     films = _favourites(seed)

@@ -128,7 +128,8 @@ class Clusters:
         most = max(rated, key=lambda name: len(rated[name][0]), default=self.names[0])
         return dict.fromkeys(self.names, self._place(rated, most))
 
-    def place_item(self, domain: str, users: NDArray[np.int32], levels: NDArray[np.uint8]) -> tuple[dict[int, Floats], ...]:
+    def place_item(self, domain: str, users: NDArray[np.int32],
+                   levels: NDArray[np.uint8]) -> tuple[dict[int, Floats], ...]:
         """Memberships of a new item from the levels that users gave it: view -> (C,), a member."""
         from pclf.engines.kernels import fold_in
 
@@ -160,7 +161,10 @@ class Clusters:
 
     def distribution(self, domain: str, users: list[Floats], items: list[dict[int, Floats]],
                      weights: Mapping[int, float] | None = None) -> Floats:
-        """P(r | u, v) of pairs over the values of the domain's scale; one user or item against many is repeated. (n, R_z)"""
+        """P(r | u, v) of pairs over the values of the domain's scale. (n, R_z)
+
+        One user or item against many is repeated.
+        """
         by_level = self.levels(users, items, self.weights[domain] if weights is None else weights)
         out: Floats = by_level @ self.spread[domain].T
         out /= out.sum(axis=1)[:, None]
@@ -182,8 +186,8 @@ class Clusters:
         return out
 
     def user_factors(self, domain: str, users: list[Floats], mix: Floats) -> list[Floats]:
-        """For each row of `mix`, over the domain's values, p_u times that combination of a table's levels, views side by
-        side. (n, D) each"""
+        """For each row of `mix`, over the domain's values, p_u times that combination of a table's levels, views side
+        by side. (n, D) each"""
         by_level = mix @ self.spread[domain]
         return [np.concatenate([p @ np.einsum("r,rkc->kc", row, member.tables[i].astype(np.float32))
                                 for member, p in zip(self.members, users, strict=True)
@@ -220,7 +224,8 @@ class Clusters:
                 "priors": [self.user_prior, self.item_prior]}
 
     @classmethod
-    def from_arrays(cls, ratings: Ratings, arrays: Mapping[str, NDArray[Any]], described: Mapping[str, Any]) -> "Clusters":
+    def from_arrays(cls, ratings: Ratings, arrays: Mapping[str, NDArray[Any]],
+                    described: Mapping[str, Any]) -> "Clusters":
         layout = described["layout"]             # not that of the settings, which may have been changed after fitting
         views = tuple(View(**{**view, "domains": tuple(view["domains"])}) for view in layout["views"])
         members = tuple(Member.from_arrays(f"member.{m}", arrays, len(views)) for m in range(described["members"]))

@@ -61,7 +61,7 @@ class Engine(Protocol):
     """Computes the E-step somewhere: CPU, GPU, cluster.
 
     An engine does not draw random numbers, choose start values, normalise, smooth or decide when to stop.
-    Those exist once, in em/, so no two engines can disagree about them.
+    Those exist once, in clusters/, so no two engines can disagree about them.
     """
 
     name: str

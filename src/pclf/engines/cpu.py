@@ -83,7 +83,7 @@ class Counts(NamedTuple):
 
 
 class Threads:
-    """`n_threads` of them that stay, for an engine and for the personal view beside it."""
+    """`n_threads` of them that stay, for an engine and for the factors beside it."""
 
     n_threads: int
 

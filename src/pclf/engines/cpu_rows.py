@@ -1,4 +1,4 @@
-"""The personal view on the cores of the CPU: one Newton step of every row, given the rows of the other side."""
+"""Row steps of the factors on the cores of the CPU: one Newton step of every row, given the rows of the other side."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -56,9 +56,9 @@ class Lists:
 
 
 class Cores(Threads):
-    """Where the personal view is learned: here, by threads. `gpu_ordinal.Card` does the same on a GPU."""
+    """Where factors are learned: here, by threads. `gpu_rows.Card` does the same on a GPU."""
 
-    most = 50_000_000    # ratings above which there is no personal view unless it is asked for: it would take minutes
+    most = 50_000_000    # ratings above which there are no factors unless they are asked for: it would take minutes
 
     def __init__(self, n_threads: int = 1) -> None:
         self.n_threads = n_threads
@@ -69,8 +69,8 @@ class Cores(Threads):
 
     def check_room(self, n_ratings: int, n_rows: int, n_levels: int, size: int) -> None:
         """About: the lists of users and of items while they are made, and for each number of a row what is learned."""
-        check_room(40 * n_ratings + 150 * n_rows * size, f"the personal view of these {n_ratings:,} ratings",
-                   "Use personal_weight=0")
+        check_room(40 * n_ratings + 150 * n_rows * size, f"a model with factors of these {n_ratings:,} ratings",
+                   "Use factor_weight=0")
 
     def put(self, array: NDArray[Any]) -> NDArray[Any]:
         return array
@@ -82,7 +82,8 @@ class Cores(Threads):
               n_levels: int, least: int) -> tuple[Lists, Lists]:
         """Ratings by user and by item. least: the level from which a rating is a choice."""
         by_user, by_item = self._map(lambda side: self.side(*side), [
-            (user, item, level, n_users, n_items, n_levels, least), (item, user, level, n_items, n_users, n_levels, least)])
+            (user, item, level, n_users, n_items, n_levels, least),
+            (item, user, level, n_items, n_users, n_levels, least)])
         return by_user, by_item
 
     def side(self, row: IntArray, other: IntArray, level: NDArray[np.uint8], n_rows: int, n_others: int, n_levels: int,
@@ -202,8 +203,8 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
     factors and, for their uncertainty, the lower triangles of E[f' f''], both with zeros behind them. Under a prior
     of x with `freedom` degrees of freedom, a Student distribution, it counts as much as the row's `trust`, which is
     less the farther out x is. Added to: gradient and Hessian of `base`, and the sums of the covariances of x, times the
-    trust, and of the whole row. Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come out
-    as a SystemError.
+    trust, and of the whole row. Nothing is returned: numba runs Python to wrap an array, and Ctrl-C there would come
+    out as a SystemError.
     """
     n_levels, n_tilts, size = len(base), len(tilt), own.shape[1]
     room = _room(n_levels, size - n_tilts, squares.shape[1], lanes)
@@ -211,8 +212,8 @@ def newton(indptr: Array, other: Array, level: Array,             # (rows + 1,),
     for row in range(start, stop):
         if indptr[row] == indptr[row + 1]:
             continue
-        total, pairs, counts, sums, square = _meet(indptr[row], indptr[row + 1], other, level, own[row], logits, factors,
-                                                   squares, base, tilt, room, lanes)
+        total, pairs, counts, sums, square = _meet(indptr[row], indptr[row + 1], other, level, own[row], logits,
+                                                   factors, squares, base, tilt, room, lanes)
         hessian[:, :size] = precision
         gradient[:] = 0
         for i in range(size):
@@ -274,8 +275,9 @@ def collect(indptr: Array, other: Array, level: Array,            # (rows + 1,),
 def _room(n_levels: int, n_factors: int, n_squares: int, lanes: Any) -> Any:
     """Arrays that `_meet` works in."""
     small = np.float32
-    return (np.empty(BATCH, np.int32), np.empty(BATCH, np.int64), np.empty(n_levels, small), np.zeros(len(lanes), small),
-            np.empty((n_levels, BATCH), small), np.empty((n_levels, BATCH), small), np.empty((6, BATCH), small),
+    return (np.empty(BATCH, np.int32), np.empty(BATCH, np.int64), np.empty(n_levels, small),
+            np.zeros(len(lanes), small), np.empty((n_levels, BATCH), small), np.empty((n_levels, BATCH), small),
+            np.empty((6, BATCH), small),
             np.empty(n_levels), np.empty((n_levels, n_levels)), np.empty(n_levels),
             np.empty((n_levels, len(lanes)), small), np.empty(n_squares, small))
 

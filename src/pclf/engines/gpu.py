@@ -1,5 +1,5 @@
 """The E-step on a GPU: PyTorch for memory and matrix products, one Triton kernel for the ratings; and scores of items,
-with another one for the personal view.
+with another one for factors.
 
 With a = users**beta, b = items**beta, g = table**beta, the posterior is never written down. A domain's *rows*
 are its pairs (u, r) of user and level:
@@ -107,7 +107,7 @@ _kernel: Any = triton.jit(_gather, do_not_specialize=["first", "last"])
 
 
 def _logit(x, by_user, by_item, steps, level, u, v, n_users, n_items):               # type: ignore[no-untyped-def]
-    """log P(level) of the personal view up to a constant, for all pairs of some users and items that meet in x."""
+    """log P(level) of the factors up to a constant, for all pairs of some users and items that meet in x."""
     mine = tl.load(by_user + level * n_users + u, mask=u < n_users, other=0.0)
     theirs = tl.load(by_item + level * n_items + v, mask=v < n_items, other=0.0)
     return mine[:, None] + theirs[None, :] + tl.load(steps + level) * x
@@ -120,7 +120,7 @@ def _mean(met, by_user, by_item, steps, values, mixture, weights, floor,        
           n_users, n_items, LEVELS: constexpr, MIXED: constexpr, USERS: constexpr, ITEMS: constexpr):
     """met[u, v], how their factors meet, becomes the mean of
 
-        P(r)  ~  max(personal, floor) ** w * max(mixture, floor) ** (1 - w)
+        P(r)  ~  max(factors, floor) ** w * max(mixture, floor) ** (1 - w)
 
     Without MIXED there is no mixture, and w is 1. A program takes USERS x ITEMS pairs.
     """
@@ -357,7 +357,7 @@ def bytes_needed(problem: Problem) -> int:
 
 
 class Own(NamedTuple):
-    """The personal view of some users and items, which is pooled with the mixture (see models.weights)."""
+    """The factors of some users and items, which are pooled with the clusters (see models.weights)."""
 
     users: Any     # (B, T + F)
     items: Any     # (V, T + F)
@@ -401,8 +401,8 @@ class Met(NamedTuple):
 
 def score_pairs(users: Any, items: Any, user: Any, item: Any, device: str = "cuda",
                 own: Own | None = None) -> NDArray[Any]:
-    """<users[user[j]], items[item[j]]> for each pair j, users (B, D), items (V, D); or, with a personal view, the mean
-    of the pooled distribution, users (R, B, D): one array a level, D = 0 where the personal view has all the weight."""
+    """<users[user[j]], items[item[j]]> for each pair j, users (B, D), items (V, D); or, with factors, the mean
+    of the pooled distribution, users (R, B, D): one array a level, D = 0 where factors have all the weight."""
     users, items, user, item = _on(device, users, items, user, item)
     view = own and Met.of(own, device)
     user, item = user.long(), item.long()

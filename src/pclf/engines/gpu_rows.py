@@ -258,8 +258,8 @@ def _newton(sums: Tensor, doubt: Tensor, rows: Tensor, square: Tensor, trust: Te
 
 def _collected(sums: Tensor, doubt: Tensor, rows: Tensor, tilt: Tensor,
                width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """What ratings say about some rows, without any prior: gradients, Hessians, gradients and Hessians of `base`, and who
-    has ratings. See cpu_rows._assemble."""
+    """What ratings say about some rows, without any prior: gradients, Hessians, gradients and Hessians of `base`, and
+    who has ratings. See cpu_rows._assemble."""
     (n, n_levels), size = tilt.shape, rows.shape[1]
     padded = _padded(n_levels)
     sums, doubt, lower = sums.double(), doubt.double(), torch.tril_indices(size - n, size - n, device=rows.device)

@@ -1,4 +1,4 @@
-"""Machine code for the mean rating of all items by some users, where a personal view is pooled with the mixture.
+"""Machine code for the mean rating of all items by some users, where factors are pooled with the clusters.
 
 NumPy makes an array of users x items for each step of this; here a strip of items goes through all steps in the
 first-level cache. exp and log are polynomials, right to a few float32 roundings, which the compiler turns into SIMD.
@@ -22,11 +22,11 @@ Q = tuple(map(np.float32, (2, 2 / 3, 2 / 5, 2 / 7, 2 / 9)))
 
 @compiled
 def pooled_means(
-    users: Array, items: Array, base: Array, tilt: Array,      # personal view: (n, T + F), (T + F, V), (R,), (T, R)
+    users: Array, items: Array, base: Array, tilt: Array,      # factors: (n, T + F), (T + F, V), (R,), (T, R)
     mixture: Array,                                            # (R, n, V), not read where all weights are 1
-    weight: Array, floor: np.float32, values: Array,           # (n,) of the personal view; least probability; (R,)
+    weight: Array, floor: np.float32, values: Array,           # (n,) of the factors; least probability; (R,)
 ) -> Array:
-    """The mean of P(r) ~ max(personal, floor) ** weight * max(mixture, floor) ** (1 - weight), all float32. (n, V)"""
+    """The mean of P(r) ~ max(factors, floor) ** weight * max(mixture, floor) ** (1 - weight), all float32. (n, V)"""
     n_levels, n_tilts, n_items = len(base), len(tilt), items.shape[1]
     out = np.empty((len(users), n_items), np.float32)
     p = np.empty((n_levels, STRIP), np.float32)

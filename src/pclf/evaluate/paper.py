@@ -39,8 +39,8 @@ ROW = ("pair", "dataset", "given", "model", "preset", "repeats", "mae_mean", "ma
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 FIT = {"engine": "cpu", "n_threads": 1}
 METRICS = ("mae", "rmse", "log_score", "ece", "coverage", "crps")
-CODE = ("data", "problem.py", "clusters", "factors", "engines", "models", "evaluate/compare.py", "evaluate/metrics.py",    # what decides a cell
-        "evaluate/protocol.py")
+CODE = ("data", "problem.py", "clusters", "factors", "engines", "models",                         # what decides a cell
+        "evaluate/compare.py", "evaluate/metrics.py", "evaluate/protocol.py")
 
 # On top of each mixture's `paper()`, which is plain annealed EM. The paper does not say how its NMF was set: these two
 # numbers are the ones that come nearest to its results.

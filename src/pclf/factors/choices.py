@@ -6,9 +6,9 @@ gives every user and item a place, such that users are near the items they chose
 
     (A - sum over domains z of r_z c_z' / n_z)  scaled by  1 / sqrt(r c / n)   =   X diag(s) Y'
 
-where A is 1 where somebody rated something, r, c and n are its sums, and r_z, c_z, n_z those of one domain. Domains that
-are tied by common people or things are analysed together. What is taken out is what chance would choose *within* each of
-them: otherwise the first axes would tell the domains apart, and not the tastes.
+where A is 1 where somebody rated something, r, c and n are its sums, and r_z, c_z, n_z those of one domain. Domains
+that are tied by common people or things are analysed together. What is taken out is what chance would choose *within*
+each of them: otherwise the first axes would tell the domains apart, and not the tastes.
 
 Where a user stands is then the mean of the items chosen. Of five items that mean is mostly chance, of five hundred it
 is not: with the variance of chosen items around their user set to 1 and that between users estimated (one-way
@@ -94,7 +94,7 @@ def _correspondence(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Fl
     scale = [np.sqrt(np.maximum(s, 1) / total).astype(np.float32) for s in sums]
     domain_totals = np.maximum(of_domains[0].sum(axis=0), 1)                       # (Z,)
     chance = [put((counts / (root[:, None] * np.sqrt(total * domain_totals))).astype(np.float32))
-              for counts, root in zip(of_domains, scale, strict=True)]             # singular vectors of what chance chooses
+              for counts, root in zip(of_domains, scale, strict=True)]       # singular vectors of what chance chooses
     scale = [put(root[:, None]) for root in scale]
 
     def product(own: int, other: int, x: Any) -> Any:

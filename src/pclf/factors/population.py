@@ -68,7 +68,8 @@ class Population:
     def shape_places(self, domains: Sequence[int]) -> NDArray[np.intp]:
         """Where the shapes are in the rows of some domains, laid end to end."""
         starts = np.cumsum([0, *(self.sizes[z] for z in domains)])
-        return np.concatenate([np.arange(start, start + self.shapes[z]) for start, z in zip(starts, domains, strict=False)])
+        return np.concatenate([np.arange(start, start + self.shapes[z])
+                               for start, z in zip(starts, domains, strict=False)])
 
     def precisions(self, domains: Sequence[int]) -> tuple[Floats, Floats]:
         """Of the shapes, and of the rest given these, for rows of some domains laid end to end: (N, N) each."""

@@ -26,8 +26,8 @@ SPAN = 4.0           # from the lowest to the highest level, for scales of five 
 def tilts(n_levels: int, most: int = SHAPE) -> Floats:
     """a_i(r): orthogonal polynomials of degree 1 to 4 in the level, of sum 0. (T, R)
 
-    The first goes from -2 to 2, so that a row means the same on a scale of five stars and of ten points. A scale of fewer
-    than five levels goes by steps of 1.
+    The first goes from -2 to 2, so that a row means the same on a scale of five stars and of ten points. A scale of
+    fewer than five levels goes by steps of 1.
     """
     x = np.arange(n_levels) - (n_levels - 1) / 2
     degree = max(1, min(most, n_levels - 1))

@@ -214,11 +214,11 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
     def _user_factors(self, people: People) -> Floats:
         """(users, D): rows of the domain's own factors, which strangers do not have."""
         if (people.here < 0).any():
-            stranger = people.ids[int((people.here < 0).argmax())]
-            home = next((name for name, codes in people.homes.items() if codes[int((people.here < 0).argmax())] >= 0), None)
-            who = f"user {stranger!r} is known in {home!r} only" if home else "a guest has no ratings in the fit"
-            raise UnknownNameError(f"{who}, and {type(self).__name__} cannot score users of another domain. PCLF, RMGM and "
-                                   f"FMM can.")
+            at = int((people.here < 0).argmax())
+            home = next((name for name, codes in people.homes.items() if codes[at] >= 0), None)
+            who = f"user {people.ids[at]!r} is known in {home!r} only" if home else "a guest has no ratings in the fit"
+            raise UnknownNameError(f"{who}, and {type(self).__name__} cannot score users of another domain. PCLF, RMGM "
+                                   f"and FMM can.")
         return self._factors(people.domain)[0][people.here]
 
     @cached_property
@@ -251,7 +251,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         starts, stops = indptr[rows], np.where(rows < 0, indptr[rows], indptr[rows + 1])
         out = np.concatenate([[0], np.cumsum(stops - starts)])
         take = np.arange(out[-1]) + np.repeat(starts - out[:-1], stops - starts)
-        guests = [i for i, person in enumerate(people.ids) if isinstance(person, Guest)] if (people.here < 0).any() else []
+        guests = [i for i in np.flatnonzero(people.here < 0).tolist() if isinstance(people.ids[i], Guest)]
         if not guests:
             return out, items[take]
         seen = np.split(items[take], out[1:-1])
@@ -276,7 +276,8 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         """The best items of each person: codes and scores. (people, n)"""
         target = self._domain(people.domain)
         codes, scores = best(lambda some: self._scores(people[some]),
-                             lambda some: self._left_out(people[some], exclude_seen), len(people), target.n_items, n, allowed)
+                             lambda some: self._left_out(people[some], exclude_seen), len(people), target.n_items, n,
+                             allowed)
         return codes, np.where(codes >= 0, self._on_scale(people.domain, scores), -np.inf)
 
     def _scores(self, people: People) -> Floats:

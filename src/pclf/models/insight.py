@@ -136,11 +136,12 @@ def explain(model: "Mixture", domain: str, user: Any, item: Hashable, user_domai
 def _tastes(model: "Mixture", domain: str, item: Hashable, users: Users, distribution: Floats) -> tuple[Taste, ...]:
     """What a person's tastes for the attributes of an item do to the expected rating, against anybody's.
 
-    A taste moves the logits of the levels; near the distribution that is predicted, the mean rating moves by the covariance
-    of rating and tilt.
+    A taste moves the logits of the levels; near the distribution that is predicted, the mean rating moves by the
+    covariance of rating and tilt.
     """
     attributes, here, target = model.data_.attributes, model._here(domain), model._domain(domain)
-    if attributes is None or here is None or here.attribute_weights is None or users.rows is None or item not in target.items:
+    if (attributes is None or here is None or here.attribute_weights is None or users.rows is None
+            or item not in target.items):
         return ()
     n, size = here.n_shape, here.users.shape[1]
     taste = users.rows[0, n:size] - here.user_weights[0, n:]
@@ -193,7 +194,7 @@ def _nearest(model: "Mixture", people: People, item: Hashable, items: Items, n: 
 
 
 def _common_axes(part: Any, a: str, b: str) -> slice:
-    """Factors that mean the same in two domains: all of them in one domain and where choices tie them, else attributes'."""
+    """Factors that mean the same in two domains: in one domain and where choices tie them all, else attributes'."""
     size = part.domains[a].item_factors.shape[1]
     return slice(0, size if a == b or part.same_choices else part.n_attribute)
 
@@ -202,17 +203,18 @@ def user_shares(model: "Mixture") -> dict[str, Floats]:
     """Of each domain's ratings, the share that each user cluster of the first member gave.   (K,) a domain"""
     out: dict[str, Floats] = {}
     for name, d in model.data_.domains.items():
-        out[name] = _counts(d.user, d.n_users) @ model.members_[0].users[model.mixture_.user_rows(name)] / max(1, len(d))
+        memberships = model.members_[0].users[model.mixture_.user_rows(name)]
+        out[name] = _counts(d.user, d.n_users) @ memberships / max(1, len(d))
     return out
 
 
 def similar_items(model: "Mixture", domain: str, item: Hashable, n: int, to: str) -> list[Recommendation]:
     """Items of `to` that are most like an item.
 
-    By the direction of their factors, where there are some: who likes the one, likes the other. The fewer ratings an item
-    has, the less surely it is like another. Between domains the factors that a bridge ties together are compared. Without
-    any, items are compared by profiles: the mean rating that each user cluster gives, less what is given to all. User
-    clusters are shared by all domains, so profiles of a film and a book compare.
+    By the direction of their factors, where there are some: who likes the one, likes the other. The fewer ratings an
+    item has, the less surely it is like another. Between domains the factors that a bridge ties together are compared.
+    Without any, items are compared by profiles: the mean rating that each user cluster gives, less what is given to
+    all. User clusters are shared by all domains, so profiles of a film and a book compare.
     """
     source, target = model._domain(domain), model._domain(to)
     part = model.factors_.get(to)
@@ -282,8 +284,9 @@ def _in_words(model: "Mixture", domain: str, title: str, prediction: float, part
     counting = [part for part in sorted(parts, key=lambda part: -part.weight) if part.weight >= 0.05]
     told = [taste for taste in tastes if abs(taste.effect) >= TOLD][:3]
     if told:
-        lines.append("; ".join(f"{'you like' if t.effect > 0 else 'you do not like'} {t.value} ({t.column}): {t.effect:+.1f}"
-                               for t in told).replace("y", "Y", 1) + ".")
+        likes = "; ".join(f"you {'like' if t.effect > 0 else 'do not like'} {t.value} ({t.column}): {t.effect:+.1f}"
+                          for t in told)
+        lines.append(f"Y{likes[1:]}.")
     if nearest:
         said = "; ".join(near.title + ("" if model.data_[near.domain].events else f", rated {near.rating:g}")
                          + ("" if near.domain == domain else f" ({near.domain})") for near in nearest)

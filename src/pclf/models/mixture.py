@@ -70,8 +70,9 @@ class Annealing:
     def of(cls, model: Any) -> "Annealing":
         return cls(*(getattr(model, name) for name in cls.__dataclass_fields__))
 
-    def run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator, watchers: list[Callback], *,
-            max_iter: int | None = None, held_out: HeldOut | None = None, keep: bool = True) -> Run:
+    def run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator,
+            watchers: list[Callback], *, max_iter: int | None = None, held_out: HeldOut | None = None,
+            keep: bool = True) -> Run:
         """EM from one start."""
         problem = Problem.of(ratings, layout)
         schedule = Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
@@ -90,7 +91,8 @@ class Annealing:
 
     def clusters(self, ratings: Ratings, layout: Layout, runs: Sequence[Run]) -> Clusters:
         problem = Problem.of(ratings, layout)
-        return Clusters.of(ratings, layout, tuple(Member.of(r, problem) for r in runs), self.user_prior, self.item_prior)
+        members = tuple(Member.of(r, problem) for r in runs)
+        return Clusters.of(ratings, layout, members, self.user_prior, self.item_prior)
 
     def _judge(self, machine: Engine, part: Ratings, layout: Layout, held_out: Ratings) -> HeldOut:
         """The mean log-likelihood of held-out ratings under the mixture."""
@@ -100,7 +102,8 @@ class Annealing:
             logs = []
             for name, d in held_out.domains.items():
                 if len(d):
-                    p = trial.levels(trial.known_users(name, d.user), trial.known_items(name, d.item), trial.weights[name])
+                    users, items = trial.known_users(name, d.user), trial.known_items(name, d.item)
+                    p = trial.levels(users, items, trial.weights[name])
                     logs.append(np.log(np.maximum(p[np.arange(len(d)), held_out.levels(name)], 1e-9)))
             return float(np.concatenate(logs).mean()) if logs else 0.0
         return judge
@@ -137,7 +140,8 @@ class Mixture(_Contract):
         ratings, layout = with_absences(known, split_rng), self._layout(known)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         restarts, annealing, max_iter = self._n_restarts(ratings), Annealing.of(self), self.max_iter
-        with progress(f"fit {type(self).__name__}", (restarts + self.early_stopping) * max_iter, shown=verbose) as advance:
+        steps = (restarts + self.early_stopping) * max_iter
+        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             if self.early_stopping:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
@@ -441,8 +445,8 @@ class Mixture(_Contract):
         return score_pairs(factors, theirs, each % len(users), each % len(items), self._device or "cuda", own)
 
     def _for_device(self, domain: str, users: Users, items: Floats | None) -> tuple[Floats, Any]:
-        """Users' factors of the clusters, (n, D) or, where factors are to be pooled with them, (R, n, D) and these. D is 0
-        where nothing is left for the clusters to say."""
+        """Users' factors of the clusters, (n, D) or, where factors are to be pooled with them, (R, n, D) and these. D
+        is 0 where nothing is left for the clusters to say."""
         from pclf.engines.gpu import Own
 
         values, weight, own = self._values[domain], self._weight(domain, users, items), self._here(domain)
@@ -463,8 +467,8 @@ class Mixture(_Contract):
 
         side, own = self._users(people), self._here(people.domain)
         factors, pooled = self._for_device(people.domain, side, None if own is None else own.item_rows)
-        left_out = self._left_out(people, exclude_seen)
-        found, score = score_top_n(factors, self.mixture_.item_factors(people.domain).T, *left_out, n, self._device, pooled)
+        left_out, items = self._left_out(people, exclude_seen), self.mixture_.item_factors(people.domain)
+        found, score = score_top_n(factors, items.T, *left_out, n, self._device, pooled)
         return found.astype(np.int32), np.where(found >= 0, self._on_scale(people.domain, score), -np.inf)
 
     def _scores(self, people: People) -> Floats:
@@ -493,8 +497,8 @@ class Mixture(_Contract):
         if attributes is None:
             return None
         if self.data_.attributes is None:
-            raise ValueError(f"the items of {domain!r} were fitted without attributes, so a new one cannot be placed by "
-                             f"them. Pass attributes= to Ratings and fit again.")
+            raise ValueError(f"the items of {domain!r} were fitted without attributes, so a new one cannot be placed "
+                             f"by them. Pass attributes= to Ratings and fit again.")
         row: Floats = self.data_.attributes.encode([attributes]).toarray()
         return row
 

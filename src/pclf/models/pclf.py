@@ -7,9 +7,9 @@ clusters of their own domain. The prediction in domain z weighs both, eq. (Fr):
 
     f(u, v) = W1 p_u S_com p_vcom  +  W2 p_u S_spez p_vspez,      W1 + W2 = 1
 
-Nothing in the ratings says which cluster of readers is like which cluster of viewers, so clusters alone carry little over.
-Factors (`pclf.factors`) hold on to what domains have in common, *bridges*: people, things, attributes. A bridge is used in a
-domain only where held-out ratings allow it, and `transfer_` says what each brought.
+Nothing in the ratings says which cluster of readers is like which cluster of viewers, so clusters alone carry little
+over. Factors (`pclf.factors`) hold on to what domains have in common, *bridges*: people, things, attributes. A bridge
+is used in a domain only where held-out ratings allow it, and `transfer_` says what each brought.
 
 Against RMGM: domains keep patterns of their own. Against FMM: they share some. Against both: factors.
 """
@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -38,7 +39,7 @@ from pclf.models import weights
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.factors import check_whole
 from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
-from pclf.models.transfer import Bridge, Transfer, bridge_text, single_bridges, ties_of
+from pclf.models.transfer import BRIDGES, Bridge, Transfer, bridge_text, single_bridges, ties_of
 from pclf.problem import Layout, View
 from pclf.progress import progress
 
@@ -57,15 +58,16 @@ class PCLF(Mixture, Recommender):
     common_weight: W1, a number or a dict; "auto" learns it for each domain from ratings held out of training, and
     leaves it at 0 where the common clusters do not surely help there.
     factor_weight: what factors say beside clusters, 0 (nothing) to 1 (all); "auto" learns it; or a dict of domains.
-    n_factors: axes of taste; "auto" takes 12 to 24, as the ratings support and time allows. Those that are not supported
-    shrink to nothing.
-    bridges: which of "people", "things" and "attributes" to use; "auto" tries those that the data have on held-out ratings.
+    n_factors: axes of taste; "auto" takes 12 to 24, as the ratings support and time allows. Those that are not
+    supported shrink to nothing.
+    bridges: which of "people", "things" and "attributes" to use; "auto" tries those that the data have on held-out
+    ratings.
     hyper: constants of the factor model, a `pclf.factors.hyper.Hyper`.
     user_prior, item_prior, table_prior: pseudo-ratings of the clusters' priors; 0 is plain maximum likelihood.
     start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
     max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
-    iteration that was best for the rest. n_restarts: fits of the clusters, "auto" for as many as pay. combine: "average"
-    their predictions, or keep the "best".
+    iteration that was best for the rest. n_restarts: fits of the clusters, "auto" for as many as pay. combine:
+    "average" their predictions, or keep the "best".
 
     `PCLF.paper()` is the model as published. `transfer_` says what the other domains brought to each.
     """
@@ -133,7 +135,8 @@ class PCLF(Mixture, Recommender):
             trial, max_iter = None, self.max_iter
             if learning:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
-                first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, watchers, self.early_stopping)
+                first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, watchers,
+                                                  self.early_stopping)
                 trial = _Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]),
                                {ties: learner.fit(part, ties, trial_seed, swept) for ties in variants})
             runs = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter)
@@ -142,7 +145,8 @@ class PCLF(Mixture, Recommender):
             try:
                 if not interrupted and learner.domains:
                     wanted = {name: trial.ties(name) if trial else learner.ties for name in learner.domains}
-                    fits = {ties: learner.fit(known, ties, factor_seed, swept) for ties in dict.fromkeys(wanted.values())}
+                    fits = {ties: learner.fit(known, ties, factor_seed, swept)
+                            for ties in dict.fromkeys(wanted.values())}
                     factors = {name: fits[ties] for name, ties in wanted.items()}
             except KeyboardInterrupt:
                 interrupted = True
@@ -170,7 +174,7 @@ class PCLF(Mixture, Recommender):
         return {name: self.rating_matrix(1 + z, name) for z, name in enumerate(self.data_.domains)}
 
     def set_common_weight(self, domain: str, weight: float) -> None:
-        """Change W1 of a domain after training: predictions follow at once, as far as clusters have a weight in them."""
+        """Change W1 of a domain after training: predictions follow at once, as far as clusters count in them."""
         self._domain(domain)
         weight = checked(weight, "common_weight", domain)
         self._set_weights(domain, weight, self.factor_weights_.get(domain, 0.0))
@@ -193,9 +197,8 @@ class PCLF(Mixture, Recommender):
             check_whole(0, "'auto' or ", n_factors=self.n_factors)
         for name in ratings.domains:
             self._fixed(ratings, name)
-        known = ("people", "things", "attributes")
-        if self.bridges != "auto" and (isinstance(self.bridges, str) or any(b not in known for b in self.bridges)):
-            raise ValueError(f"bridges must be 'auto' or some of {', '.join(map(repr, known))} in a tuple; got "
+        if self.bridges != "auto" and (isinstance(self.bridges, str) or any(b not in BRIDGES for b in self.bridges)):
+            raise ValueError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
                              f"{self.bridges!r}.")
         _hyper(self.hyper)
 
@@ -207,7 +210,8 @@ class PCLF(Mixture, Recommender):
     def _set(self, ratings: Ratings, name: str) -> tuple[float | None, float | None]:
         """The same, None where it is to be learned."""
         names = list(ratings.domains)
-        given = [(what, of_domain(getattr(self, what), name, what, names)) for what in ("common_weight", "factor_weight")]
+        given = [(what, of_domain(getattr(self, what), name, what, names))
+                 for what in ("common_weight", "factor_weight")]
         common, factors = (None if weight == "auto" else checked(weight, what, name) for what, weight in given)
         return common, factors
 
@@ -228,8 +232,8 @@ class PCLF(Mixture, Recommender):
         elif not weight:
             text = f"clusters: held-out ratings of {domain} do not surely gain from common clusters, so W1 is 0."
         else:
-            text = (f"clusters: W1 of {domain} is {weight:g}; common clusters raise the log score of a held-out rating by "
-                    f"{gain or 0:.1g}.")
+            text = (f"clusters: W1 of {domain} is {weight:g}; common clusters raise the log score of a held-out rating "
+                    f"by {gain or 0:.1g}.")
         return Transfer(weight, gain, text, dict(bridges))
 
 
@@ -241,7 +245,7 @@ class _Learner:
         self.domains = self._domains(ratings)
         found = ties_of(ratings)
         if model.bridges != "auto":
-            found = Ties(*(getattr(found, kind) and kind in model.bridges for kind in ("people", "things", "attributes")))
+            found = Ties(*(getattr(found, kind) and kind in model.bridges for kind in BRIDGES))
         self.ties = found
 
     def variants(self) -> list[Ties]:
@@ -257,10 +261,11 @@ class _Learner:
         sources = [self._source(ratings, name, ties, seed) for name in names]
         n = max(len(s.level) for s in sources)
         with self.machine.here():
-            return factor_model.fit(sources, ties, self.hyper, self._n_factors(ratings, n), seed, self.machine, after_sweep)
+            return factor_model.fit(sources, ties, self.hyper, self._n_factors(ratings, n), seed, self.machine,
+                                    after_sweep)
 
     def _source(self, ratings: Ratings, name: str, ties: Ties, seed: int) -> Source:
-        """A domain as the factor model reads it: by itself where nothing ties it to others. Events come with absences."""
+        """A domain as the factor model reads it: by itself where nothing ties it to others. Events bring absences."""
         d, z = ratings[name], list(ratings.domains).index(name)
         user, item, level = d.user, d.item, d.value
         if d.events:
@@ -287,8 +292,8 @@ class _Learner:
         return max(FEWEST, min(MOST, affordable)) if n >= MANY else FEWEST
 
     def _domains(self, ratings: Ratings) -> list[str]:
-        """Domains that get factors: all that ask for them, and of those that leave it to us what the machine can do in time
-        and memory."""
+        """Domains that get factors: all that ask for them, and of those that leave it to us what the machine can do in
+        time and memory."""
         out, left_out, why = [], [], ""
         for name, d in ratings.domains.items():
             weight = self.model._set(ratings, name)[1]
@@ -306,8 +311,9 @@ class _Learner:
                 why = str(error)
                 left_out.append(name)
         if left_out:
-            warnings.warn(f"no factors of {', '.join(left_out)}: {why.rstrip('.')}. A GPU can do more; factor_weight=1.0 asks "
-                          f"for them whatever they take, 0.0 does without.", UserWarning, stacklevel=4)
+            warnings.warn(f"no factors of {', '.join(left_out)}: {why.rstrip('.')}. A GPU can do more; "
+                          f"factor_weight=1.0 asks for them whatever they take, 0.0 does without.",
+                          UserWarning, stacklevel=4)
         return out
 
 
@@ -323,8 +329,8 @@ class _Trial:
     def ties(self, name: str) -> Ties:
         """What a domain is tied by: all bridges, or those without which held-out ratings are better predicted.
 
-        What attributes do for people who are new here, known people's ratings cannot tell, so they are left out only where
-        they do harm that is more than chance.
+        What attributes do for people who are new here, known people's ratings cannot tell, so they are left out only
+        where they do harm that is more than chance.
         """
         if name not in self._chosen:
             scores = {ties: self._log_scores(name, ties) for ties in self.fits}
@@ -347,7 +353,7 @@ class _Trial:
         domain, clusters = self.held_out[name], self.clusters
         if not len(domain):
             return commons[0], owns[0], 0.0
-        if self.share < ENOUGH and own is None and self.fits:       # factors gain more from more ratings than clusters do
+        if self.share < ENOUGH and own is None and self.fits:     # factors gain more from more ratings than clusters do
             owns = (1.0,)
         users, items = clusters.known_users(name, domain.user), clusters.known_items(name, domain.item)
         views = [i for i, _ in clusters.views(name)]
@@ -393,7 +399,7 @@ def _numbered(ratings: Ratings) -> tuple[list[Any], list[Any]]:
     out = []
     for sizes in ([d.n_users for d in ratings.domains.values()], [d.n_items for d in ratings.domains.values()]):
         starts = np.cumsum([0, *sizes])
-        out.append([np.arange(a, b, dtype=np.int32) for a, b in zip(starts[:-1], starts[1:], strict=True)])
+        out.append([np.arange(a, b, dtype=np.int32) for a, b in pairwise(starts)])
     return out[0], out[1]
 
 

@@ -1,4 +1,7 @@
-"""Who and what a model is asked about. A person is found once: known in the domain, a visitor from another, or a guest."""
+"""Who and what a model is asked about.
+
+A person is found once: known in the domain, a visitor from another, or a guest.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -146,8 +149,8 @@ def find(data: Ratings, domain: str, users: list[Any] | None, user_domain: str |
         several = np.flatnonzero(left & (n_homes > 1))
         if len(several) and not data.shared_users:
             known = ", ".join(name for name, codes in homes.items() if codes[several[0]] >= 0)
-            raise UnknownNameError(f"user {users[int(several[0])]!r} is not in {domain!r} and is known in several other "
-                                   f"domains ({known}): say which with user_domain=...")
+            raise UnknownNameError(f"user {users[int(several[0])]!r} is not in {domain!r} and is known in several "
+                                   f"other domains ({known}): say which with user_domain=...")
     return People(domain, users, here, homes)
 
 

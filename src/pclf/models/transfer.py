@@ -68,8 +68,8 @@ def bridge_text(kind: str, domain: str, data: Ratings, percent: float, used: boo
     others = [name for name in data.domains if name != domain]
     if kind == "people":
         shared = _in_both(data, domain, "users")
-        what = f"{count(shared, 'person').replace('persons', 'people')} of {domain} also rate{'s' if shared == 1 else ''} " \
-               f"{_listed(others)}"
+        people, rate = ("person", "rates") if shared == 1 else ("people", "rate")
+        what = f"{shared:,} {people} of {domain} also {rate} {_listed(others)}"
     elif kind == "things":
         shared = _in_both(data, domain, "items")
         what = f"{count(shared, 'item')} of {domain} {'is' if shared == 1 else 'are'} also in {_listed(others)}"

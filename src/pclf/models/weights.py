@@ -1,13 +1,13 @@
 """How much each part says in a prediction, learned from ratings held out of training.
 
-The views of the clusters are averaged, the common one with weight W (eq. Fr); the factors are pooled with the average on
-the log scale, with weight w:
+The views of the clusters are averaged, the common one with weight W (eq. Fr); the factors are pooled with the average
+on the log scale, with weight w:
 
     P(r | u, v)  is proportional to  factors ** w  *  (W common + (1 - W) specific) ** (1 - w)
 
 Both weights of a domain are the best on a grid, by the log score of held-out ratings, each user counting the same. The
-best of many is best by chance as well, so the factors alone are what is assumed, and others are given a weight where that
-gains twice the standard error of the gain, or more where there are few users.
+best of many is best by chance as well, so the factors alone are what is assumed, and others are given a weight where
+that gains twice the standard error of the gain, or more where there are few users.
 """
 
 from typing import Any

@@ -289,7 +289,7 @@ def _shares_figure(model: "Mixture") -> Figure | None:
         return None
     caption = "The weights of the prediction: of the clusters that all domains share, of the domain's own"
     if any("factors" in kinds for kinds in parts.values()):
-        caption += ", and of the personal view, which knows each user and item of one domain by factors"
+        caption += ", and of the factors, which know each user and item"
     said = "; ".join(f"{name}: " + ", ".join(f"{kind} {plots._percent(w)}" for kind, w in kinds.items())
                      for name, kinds in parts.items())
     return _figure(plots.shares(model), "Stacked bars", f"{caption}.{_what_transfers(model)}", f"{said}.")

@@ -222,10 +222,10 @@ def view_words(model: "Mixture", view: int, n: int = 4) -> list[list[str]]:
 
 
 def parts(model: "Mixture", domain: str) -> dict[str, float]:
-    """How much of a prediction each kind of view carries: "common" and "own" clusters, the "factors" view."""
-    personal = model.factor_weights_.get(domain, 0.0)
+    """How much of a prediction each kind of view carries: "common" and "own" clusters, "factors"."""
+    factors = model.factor_weights_.get(domain, 0.0)
     out = {"common": 0.0, "own": 0.0}
     for view, weight in model.weights_[domain].items():
-        out["common" if view == 0 and has_common_view(model) else "own"] += (1 - personal) * weight
+        out["common" if view == 0 and has_common_view(model) else "own"] += (1 - factors) * weight
     kinds = ["common"] * has_common_view(model) + ["own"] * (len(model.layout_.views) > 1 or not out["common"])
-    return {kind: out[kind] for kind in kinds} | ({"factors": personal} if personal else {})
+    return {kind: out[kind] for kind in kinds} | ({"factors": factors} if factors else {})

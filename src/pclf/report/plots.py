@@ -94,9 +94,9 @@ def rating_matrix(model: "Mixture", view: int | str = 0, domain: str | None = No
 
 
 def shares(model: "Mixture", ax: "Axes | None" = None) -> "Axes":
-    """How common clusters, the domain's own clusters and the personal view share the prediction of each domain.
+    """How common clusters, the domain's own clusters and factors share the prediction of each domain.
 
-    The clusters' parts are W1 and W2 of eq. (Fr), times what the personal view leaves them.
+    The clusters' parts are W1 and W2 of eq. (Fr), times what the factors leave them.
     """
     names = list(model.data_.domains)
     ax = _axes(ax, WIDTH, (34 + 34 * len(names)) / 72)

@@ -18,7 +18,7 @@ BLOCK = 1 << 20   # scores held at a time by each thread
 
 
 class Recommendation(NamedTuple):
-    """An item of a list. `score` is what the list is sorted by: one of the numbers behind it, where a model has them."""
+    """An item of a list. `score` is what the list is sorted by: one of those behind it, where a model has them."""
 
     item: Hashable
     score: float
@@ -74,8 +74,8 @@ class Recommendations:
         })
 
 
-def best(score: Callable[[slice], Floats], left_out: Callable[[slice], tuple[Any, Any]], n_users: int, n_items: int, n: int,
-         allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], Floats]:
+def best(score: Callable[[slice], Floats], left_out: Callable[[slice], tuple[Any, Any]], n_users: int, n_items: int,
+         n: int, allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], Floats]:
     """The n best items of each user: codes, -1 where there are fewer, and scores. (users, n) each
 
     score: of all items, for some of the users. left_out: items not to recommend to these, as CSR.

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from pclf.models.personal import FREEDOM, KIN, _covariance, tilts
 
 import pclf
 from pclf.engines.cpu_rows import Cores, as_met, empty_sums, newton, precisions, squares, vectors
-from pclf.models import personal, weights
 from pclf.factors.choices import learn_choices
-from pclf.models.personal import FREEDOM, KIN, _covariance, tilts
+from pclf.models import personal, weights
 from pclf.models.weights import softmax
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from pclf import engines
-from pclf.data.ratings import Ratings
 from pclf.clusters.loop import STARTS, Schedule, Step, random_memberships, random_posteriors, run
 from pclf.clusters.mstep import Priors, memberships, mstep, prior_means, shares
 from pclf.clusters.state import Params, Stats
-from pclf.problem import Layout, Problem, View
+from pclf.data.ratings import Ratings
 from pclf.engines.reference import ReferenceEngine
+from pclf.problem import Layout, Problem, View
 
 ENGINES = [("reference", "float64"), ("cpu", "float64"), ("cpu", "float32")]
 RTOL = {"float64": 1e-10, "float32": 2e-4}      # relative, against the float64 reference
