@@ -34,8 +34,11 @@ class DomainFactors:
     chosen: Choice            # items as people choose them
     choosers: Choice          # users as items are chosen by them
     n_rated: NDArray[np.int64]            # (U,) ratings of each user
+    n_item: NDArray[np.int64]             # (V,) ratings of each item
     company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste would
     gain: Floats              # (U,) how much more a user likes what they chose than others who chose it
+    new_items: Floats         # (V, 1 + F) offset and factors of items as if they were new: by their attributes alone
+    picks: Floats             # (U,) how much better what a user chose is for them than it would seem if it were new
     least: NDArray[np.int64]  # () level from which a rating is a choice
     lift: Floats              # (2,) what was added to the offset of items: a constant, and for the log of their count
 
@@ -54,12 +57,32 @@ class DomainFactors:
 
     @cached_property
     def item_rows(self) -> Floats:
-        """Rows of all items as users meet them: with one more factor, `company`. (V, D + 1)"""
-        return np.column_stack([self.items, self.company]).astype(np.float32)
+        """Rows of all items as users meet them: with two more factors, `company` and how little is known of it. (V, D + 2)"""
+        return with_extras(self.items, self.company, unknown(self.n_item))
 
     def user_rows(self, codes: NDArray[np.int32]) -> Floats:
-        """Rows of users as items meet them: the last factor says how little is known of their taste. (n, D + 1)"""
-        return np.column_stack([self.users[codes], unknown(self.n_rated[codes])]).astype(np.float32)
+        """Rows of users as items meet them: with two more factors, how little is known of their taste, and `picks`.
+
+        A rating is asked for because somebody chose something. Who is of unknown taste meets it as its company does; what is
+        unknown is as good as what this person chose before. (n, D + 2)
+        """
+        return with_extras(self.users[codes], unknown(self.n_rated[codes]), self.picks[codes])
+
+    @cached_property
+    def better(self) -> Floats:
+        """Offset and factors of items less what they would be if they were new. (V, 1 + F)"""
+        return np.column_stack([self.items[:, 0], self.item_factors]) - self.new_items
+
+    @cached_property
+    def usual(self) -> float:
+        """`picks` of somebody of whom nothing is known."""
+        return float(np.average(self.picks, weights=self.n_rated + 1e-9)) if len(self.picks) else 0.0
+
+    def picks_of(self, users: Floats, better: Floats, n: Any) -> Floats:
+        """How much better n chosen items are for users. better: sums over these, (n, 1 + F)."""
+        total = better[:, 0] + np.einsum("uf,uf->u", users[:, self.n_shape:], better[:, 1:])
+        out: Floats = (total + FEW * self.usual) / (n + FEW)
+        return out
 
     def logits(self, users: Floats, items: Floats) -> Floats:
         """log P(r | u, v) up to a constant, for pairs of rows. (n, R)"""
@@ -76,7 +99,7 @@ class Factors:
     same_choices: bool       # whether places of choices mean the same in all domains
     n_attribute: int         # factors that lie along attributes; the others lie along choices
     strange: Floats          # (Z,) how much of the tastes for what is chosen does not carry over to a domain, 0 to 1
-    count: Floats            # (2,) mean and spread of the log counts of things
+    count: Floats            # (4,) see `about_items`
     hyper: Hyper
 
     @cached_property
@@ -84,7 +107,7 @@ class Factors:
         return list(self.domains)
 
     def visitors(self, domain: str, home: Mapping[str, NDArray[np.int32]]) -> Floats:
-        """The rows in a domain of people who have no ratings there. (n, D + 1)
+        """The rows in a domain of people who have no ratings there. (n, D + 2)
 
         home: their codes in each of the domains where they have some.
         """
@@ -96,15 +119,15 @@ class Factors:
             about = there.user_about[codes]
             gaps[self.names.index(name)] = self._gap(there, there.users[codes], about, there.gain[codes])
         rows = self._mean(target, about) + self.people.expected(z, gaps)
-        return np.column_stack([rows, np.full(len(rows), self.strange[z])]).astype(np.float32)
+        return with_extras(rows, self.strange[z], target.usual)
 
     def place(self, rated: Rated) -> dict[str, Floats]:
-        """The rows of a new user in all domains, from a few ratings in some of them. (D + 1,) each"""
+        """The rows of a new user in all domains, from a few ratings in some of them. (D + 2,) each"""
         given = {name: r for name, r in rated.items() if name in self.domains and len(r[0])}
         abouts = {name: self._about_guest(name, given) for name in self.domains}
         means = {name: self._mean(self.domains[name], abouts[name][None])[0] for name in self.domains}
         if not given:
-            return {name: np.append(mean, 1.0).astype(np.float32) for name, mean in means.items()}     # nothing is known
+            return {name: with_extras(mean[None], 1.0, self.domains[name].usual)[0] for name, mean in means.items()}
         domains = sorted(self.names.index(name) for name in given)
         names = [self.names[z] for z in domains]
         row = np.concatenate([means[name] for name in names])[None].astype(np.float64)
@@ -120,11 +143,12 @@ class Factors:
                 for z, name, m in zip(domains, names, met, strict=True)}
         out = {}
         for name, mean in means.items():
-            z = self.names.index(name)
+            z, own = self.names.index(name), self.domains[name]
             if name in placed:
-                out[name] = np.append(placed[name], unknown(len(given[name][0]))).astype(np.float32)
+                picks = own.picks_of(placed[name][None], own.better[given[name][0]].sum(axis=0)[None], len(given[name][0]))
+                out[name] = with_extras(placed[name][None], unknown(len(given[name][0])), picks)[0]
             else:
-                out[name] = np.append(mean + self.people.expected(z, gaps)[0], self.strange[z]).astype(np.float32)
+                out[name] = with_extras(mean[None] + self.people.expected(z, gaps), self.strange[z], own.usual)[0]
         return out
 
     def place_item(self, domain: str, users: NDArray[np.int32], levels: NDArray[np.uint8],
@@ -146,7 +170,9 @@ class Factors:
         row[:, 0] += lift
         rows = own.users[users, own.n_shape:] - own.user_weights[0, own.n_shape:]
         company = company_of(rows.sum(axis=0)[None], np.array([len(users)]), row[:, own.n_shape:], self.n_attribute)
-        return np.append(row[0], company).astype(np.float32)
+        if not len(users):
+            company = np.average(own.company, weights=own.n_item + 1e-9, keepdims=True)
+        return with_extras(row, company, unknown(len(users)))[0]
 
     def _gap(self, there: DomainFactors, rows: Floats, about: Floats, gain: Floats) -> Floats:
         """How far rows are from where people are expected, for what it says about their rows elsewhere. (n, D)
@@ -195,7 +221,7 @@ class Factors:
                 parts = ({f"{name}.{part}": array for part, array in vars(value).items()}
                          if isinstance(value, Choice) else {name: value})
                 out |= {f"{prefix}.{z}.{key}": np.asarray(part) for key, part in parts.items()
-                        if part is not None and name != "item_rows"}
+                        if part is not None and name in DomainFactors.__dataclass_fields__}
         out[f"{prefix}.strange"] = self.strange
         for side in ("people", "things"):
             population: Population = getattr(self, side)
@@ -272,6 +298,11 @@ def unknown(n_rated: NDArray[np.int64] | int) -> Floats:
     return np.asarray(FEW / (FEW + n_rated))
 
 
+def with_extras(rows: Floats, first: Any, second: Any) -> Floats:
+    """Rows with the two factors behind them that `user_rows` and `item_rows` have. (n, D + 2)"""
+    return np.column_stack([rows, np.broadcast_to(first, len(rows)), np.broadcast_to(second, len(rows))]).astype(np.float32)
+
+
 def company_of(sums: Floats, n: NDArray[np.int64], factors: Floats, n_attribute: int) -> Floats:
     """<mean factors of those who chose an item, its own>, along choices. (V,)
 
@@ -314,9 +345,11 @@ def about_items(n: NDArray[Any], count: Floats, stands: Floats) -> Floats:
     """What is known about items besides their ratings: 1, the log of how many there are, its square, and the direction,
     of length 1, in which they stand among those who chose them. (V, 3 + Q)
 
-    An item without ratings may be new, so its count says nothing: it is taken for that of an average item.
+    count: mean and spread of the log counts of all items, and the mean standardised log count and its square where each
+    rating counts the same. An item without ratings may be new, so its count says nothing: it is taken for one like those
+    that people rate.
     """
-    log_count = np.where(n > 0, (np.log(np.maximum(n, 1)) - count[0]) / count[1], 0.0)
-    square = np.where(n > 0, log_count**2, 1.0)
+    log_count = np.where(n > 0, (np.log(np.maximum(n, 1)) - count[0]) / count[1], count[2])
+    square = np.where(n > 0, log_count**2, count[3])
     direction = stands / np.sqrt((stands**2).sum(axis=1, keepdims=True) + NOWHERE)
     return np.column_stack([np.ones_like(log_count), log_count, square, direction])
