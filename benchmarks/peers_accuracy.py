@@ -44,7 +44,7 @@ def surprise(name: str, train: Triples, test: Triples, seed: int, settings: Sett
     import surprise as s
 
     frame = pd.DataFrame(dict(zip(("user", "item", "rating"), train, strict=True)))
-    data = s.Dataset.load_from_df(frame, s.Reader(rating_scale=(1, 5))).build_full_trainset()
+    data = s.Dataset.load_from_df(frame, s.Reader(rating_scale=(train[2].min(), train[2].max()))).build_full_trainset()
     if name == "BaselineOnly":
         model = s.BaselineOnly(bsl_options={"method": "als", **settings}, verbose=False)
     elif name == "SlopeOne":
@@ -59,7 +59,7 @@ def cmfrec(name: str, train: Triples, test: Triples, seed: int, settings: Settin
     from cmfrec import CMF
     from scipy.sparse import coo_matrix
 
-    matrix = coo_matrix((train[2].astype(float), (train[0], train[1])), shape=(500, 1000))
+    matrix = coo_matrix((train[2].astype(float), (train[0], train[1])), shape=shape(train, test))
     model = CMF(method="als", use_cg=False, random_state=seed, verbose=False, nthreads=1, **settings).fit(matrix)
     return model.predict(test[0], test[1]), None
 
@@ -87,20 +87,35 @@ def lenskit(name: str, train: Triples, test: Triples, seed: int, settings: Setti
 
 
 def myfm(name: str, train: Triples, test: Triples, seed: int, settings: Settings) -> Prediction:
-    from myfm import MyFMOrderedProbit
     from scipy.sparse import csr_matrix
+
+    n_users, n_items = shape(train, test)
 
     def features(x: Triples) -> csr_matrix:
         n = len(x[0])
-        columns = np.c_[x[0], 500 + x[1]].ravel()
-        return csr_matrix((np.ones(2 * n), columns, np.arange(0, 2 * n + 1, 2)), shape=(n, 1500))
+        columns = np.c_[x[0], n_users + x[1]].ravel()
+        return csr_matrix((np.ones(2 * n), columns, np.arange(0, 2 * n + 1, 2)), shape=(n, n_users + n_items))
+
+    return probit(train[2], seed, settings, {"X": features(train), "group_shapes": [n_users, n_items]}, {"X": features(test)})
+
+
+def probit(rating: np.ndarray, seed: int, settings: Settings, train: Settings, test: Settings) -> Prediction:
+    """Mean and median by myFM's ordered probit; `train` and `test` hold the features."""
+    from myfm import MyFMOrderedProbit
 
     settings = dict(settings)
     n_iter = settings.pop("n_iter")
+    values, levels = np.unique(rating, return_inverse=True)
     model = MyFMOrderedProbit(random_seed=seed, **settings)
-    model.fit(features(train), train[2] - 1, n_iter=n_iter, n_kept_samples=n_iter // 2, group_shapes=[500, 1000])
-    proba = model.predict_proba(features(test))
-    return proba @ np.arange(1.0, 6.0), 1.0 + (proba.cumsum(1) < 0.5).sum(1)
+    model.fit(y=levels, n_iter=n_iter, n_kept_samples=n_iter // 2, **train)
+    proba = model.predict_proba(**test)
+    return proba @ values, values[np.minimum((proba.cumsum(1) < 0.5).sum(1), len(values) - 1)]
+
+
+def shape(train: Triples, test: Triples) -> tuple[int, int]:
+    """How many users and items there are."""
+    users, items = (1 + int(max(train[i].max(), test[i].max())) for i in (0, 1))
+    return users, items
 
 
 def _grid(**choices: list[Any]) -> list[Settings]:

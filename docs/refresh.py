@@ -10,7 +10,7 @@ The conventions, which tests/test_docs.py checks too:
 * A ```console block has `$ ` before commands; what follows is their output. Commands of `pclf` run, and so do
   examples (`python examples/...`); others, such as `pip` and `make`, are shown only.
 * Any other block with a title is a file of the folder. The folder also holds what a reader brings: `movies.csv`,
-  `books.csv` and `book_titles.csv` of `pclf demo --files`.
+  `books.csv` and what is known about them, of `pclf demo --files`.
 """
 
 import importlib.util

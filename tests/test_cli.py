@@ -312,6 +312,8 @@ def test_python_m_pclf_version_and_help(files):
     (["recommend", "model", "-d", "books", "--guest", "movies:Alien=5,Heat=+3"], "must be DOMAIN:ITEM=RATING"),
     (["predict", "model", "-d", "books", "--user", "1", "--item", "The Hobbit", "--pairs", "p.csv"], "--pairs FILE"),
     (["fit", "demo", "-o", "m", "--scale", "books=1-9"], "only files go with --scale"),
+    (["fit", "demo", "-o", "m", "--attributes", "films=f.csv"], "only files go with --attributes"),
+    (["fit", "movies=movies.csv", "-o", "m", "--attributes", "f.csv"], "--attributes must be NAME=FILE, such as"),
     (["fit", "demo", "-o", "m", "--user-col", "zzz"], "only files go with --user-col"),
     (["fit", "demo", "-o", "m", "--shared-users"], "only files go with --shared-users"),
     (["fit", "movies=movies.csv", "-o", "."], "--out must be a file"),
@@ -483,8 +485,40 @@ def test_a_reader_that_has_enough_is_no_failure():
 def test_the_files_of_the_documentation_are_written(tmp_path):
     done = run("demo", "--files", tmp_path / "new", "--json")
     written = json.loads(done.stdout)
-    assert [Path(path).name for path in written] == ["movies.csv", "books.csv", "book_titles.csv"]
+    assert [Path(path).name for path in written] == ["movies.csv", "books.csv", "book_titles.csv", "movie_facts.csv",
+                                                    "book_facts.csv"]
     assert Path(written[1]).read_text().splitlines()[0] == '"user","book_id","rating"'
+
+
+def test_attributes_are_read_shown_and_saved(tmp_path):
+    run("demo", "--files", tmp_path)
+    people = "".join(f"{user},{'north' if user < 'j' else 'south'}\n" for user in
+                     sorted({line.split('"')[1] for line in (tmp_path / "books.csv").read_text().splitlines()[1:]}))
+    (tmp_path / "readers.csv").write_text("user,home\n" + people)
+    done = run("fit", "movies=movies.csv", "books=books.csv", "--attributes", "movies=movie_facts.csv", "--attributes",
+               "books=book_facts.csv", "--user-attributes", "books=readers.csv", "--model", "Bias", "--out", "m",
+               cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Attributes of items: 16 features; movies 180 of 180 items, books 150 of 150 items" in done.stderr
+    assert "  region  category  movies, books  6 values" in done.stderr
+    assert "Attributes of users: 2 features; movies 0 of 300 users, books 240 of 240 users" in done.stderr
+    data = pclf.load(tmp_path / "m").data_
+    assert len(data.attributes.features) == 16
+    assert data.user_attributes.known("books").all()
+
+
+@pytest.mark.parametrize("command", ["fit", "evaluate", "audit"])
+def test_wrong_attributes_are_one_line_before_anything_is_fitted(files, command):
+    (files / "facts.csv").write_text("item_id,genre\nHeat,crime\nHeat,crime\n")
+    done = run(command, "movies=movies.csv", "--attributes", "movies=facts.csv", *["--out", "m"] * (command == "fit"),
+               cwd=files)
+    assert done.returncode == 1
+    assert done.stderr == ("pclf: attributes of 'movies' must have one row an id; got 'Heat' in line 2 and line 3. "
+                           "Keep one row each; several values go into one field, as a|b.\n")
+    (files / "people.csv").write_text("user_id,home\n" + "".join(f"{i},north\n" for i in range(40)))
+    done = run(command, "movies=movies.csv", "--attributes", "movies=people.csv", *["--out", "m"] * (command == "fit"),
+               cwd=files)
+    assert "Pass a table about users as --user-attributes ..." in done.stderr
 
 
 def test_a_warning_is_one_line_without_code(tmp_path):

@@ -92,7 +92,8 @@ def test_pclf_data_comes_before_the_cache(home, tmp_path, monkeypatch):
     assert triples(datasets.load("ml-100k"), "movies") == [(7, 8, 2.0)]
 
 
-@pytest.mark.parametrize("name", ["eachmovie", "book-crossing", "book-crossing-500", "douban"])
+@pytest.mark.parametrize("name", ["eachmovie", "book-crossing", "book-crossing-500", "douban", "amazon",
+                                  "movietweetings", "ml-latest-small"])
 def test_what_cannot_be_downloaded_says_where_to_put_it(home, name):
     entry = datasets.info(name)
     with pytest.raises(DownloadError) as caught:
@@ -118,11 +119,14 @@ def test_a_pair_of_files_must_be_a_pair(home):
 @pytest.mark.parametrize(("name", "counts"), [
     ("ml-100k", {"movies": (943, 1682, 100_000)}),
     ("ml-1m", {"movies": (6040, 3706, 1_000_209)}),
+    ("ml-latest-small", {"movies": (610, 9724, 100_836)}),
+    ("movietweetings", {"movies": (16_554, 10_506, 100_000)}),
     ("eachmovie", {"movies": (922, 1322, 316_261)}),
     ("book-crossing", {"books": (43_044, 8589, 163_670)}),
     ("book-crossing-500", {"books": (500, 1000, 15_148)}),
     ("goodbooks", {"books": (2672, 9990, 298_176)}),
     ("douban", {"books": (2110, 6777, 96_041), "music": (1672, 5567, 69_709)}),
+    ("amazon", {"movies": (1381, 1338, 62_084), "books": (1426, 723, 31_504)}),   # without 12,584 that stand twice
 ])
 def test_real_files_have_the_known_counts(data_dir, monkeypatch, name, counts):
     monkeypatch.setenv("PCLF_DATA", str(data_dir))
@@ -136,6 +140,8 @@ def test_real_files_have_the_known_counts(data_dir, monkeypatch, name, counts):
     ("ml-100k", 1, "Toy Story (1995)"),
     ("ml-100k", 543, "Misérables, Les (1995)"),
     ("ml-1m", 2858, "American Beauty (1999)"),
+    ("ml-latest-small", 11, "American President, The (1995)"),
+    ("movietweetings", 2844, "Fantômas - À l'ombre de la guillotine (1913)"),
     ("goodbooks", 2, "Harry Potter and the Sorcerer's Stone (Harry Potter, #1)"),
 ])
 def test_real_titles_are_those_of_the_items(data_dir, monkeypatch, name, item, title):
@@ -144,6 +150,45 @@ def test_real_titles_are_those_of_the_items(data_dir, monkeypatch, name, item, t
         pytest.skip(f"{name} is not in {data_dir}")
     domain = next(iter(datasets.load(name, download=False).domains.values()))
     assert domain.title(domain.items.code(item)) == title
+
+
+@pytest.mark.parametrize(("name", "item", "genres", "year"), [
+    ("ml-100k", 1, {"Animation", "Children's", "Comedy"}, 1995),
+    ("ml-1m", 2858, {"Comedy", "Drama"}, 1999),
+    ("ml-latest-small", 1, {"Adventure", "Animation", "Children", "Comedy", "Fantasy"}, 1995),
+    ("movietweetings", 4972, {"Drama", "History", "Romance", "War"}, 1915),
+    ("goodbooks", 7, None, 1937),
+])
+def test_real_items_have_their_genres_and_years(data_dir, monkeypatch, name, item, genres, year):
+    monkeypatch.setenv("PCLF_DATA", str(data_dir))
+    if not datasets.info(name).here:
+        pytest.skip(f"{name} is not in {data_dir}")
+    data = datasets.load(name, download=False)
+    (domain,) = data.domains.values()
+    facts = data.attributes.facts(domain.name, domain.items.code(item))
+    assert data.attributes.known(domain.name).mean() > 0.99
+    first, *_, last = next(c.knots for c in data.attributes.columns if c.name == "year")
+    assert facts["year"] == pytest.approx(min(max(year, first), last), abs=0.01)
+    assert set(facts["genre"]) == genres if genres else {"fantasy", "classics", "fiction"} <= set(facts["genre"])
+
+
+def test_the_same_films_have_the_same_ids_by_imdb(data_dir, monkeypatch):
+    monkeypatch.setenv("PCLF_DATA", str(data_dir))
+    if not (datasets.info("ml-latest-small").here and datasets.info("movietweetings").here):
+        pytest.skip(f"ml-latest-small or movietweetings is not in {data_dir}")
+    here, there = datasets.load("ml-latest-small", imdb=True)["movies"], datasets.load("movietweetings")["movies"]
+    both = set(here.items.ids) & set(there.items.ids)
+    assert len(both) == 5191
+    titles = [[d.title(d.items.code(film)) for d in (here, there)] for film in both]
+    assert np.mean([a[-6:] == b[-6:] for a, b in titles]) > 0.95       # the years in them; names are in two orders
+
+
+def test_amazon_knows_who_is_in_both_domains(data_dir, monkeypatch):
+    monkeypatch.setenv("PCLF_DATA", str(data_dir))
+    if not datasets.info("amazon").here:
+        pytest.skip(f"amazon is not in {data_dir}")
+    assert datasets.load("amazon").n_users == 1381 + 1426 - 1329
+    assert datasets.load("amazon", shared_users=False).n_users == 1381 + 1426
 
 
 def test_douban_knows_who_is_in_both_domains(data_dir, monkeypatch):
@@ -349,6 +394,111 @@ def test_douban_reads_both_layouts(home):
     assert datasets.load("douban").n_users == 2
     write(home / "douban" / "book_ratings.dat", "1\t5\t4\n3\t5\t3\n")
     assert datasets.load("douban").n_users == 3
+
+
+def rated(films, separator, head=""):
+    """Two people rate all of these."""
+    return head + "".join(f"{u}{separator}{film}{separator}{1 + film % 5}\n" for u in (1, 2) for film in films)
+
+
+GENRES = ["Crime|Drama", "Drama|Film-Noir", "War", "Crime|War"]
+YEARS = [1950, 1970, 1990, 1970]
+
+
+def facts(data, film):
+    (domain,) = data.domains.values()
+    found = data.attributes.facts(domain.name, domain.items.code(film))
+    return set(found.get("genre", ())), found.get("year")
+
+
+def test_movielens_1m_has_genres_and_the_years_of_titles(tmp_path):
+    path = write(tmp_path / "ratings.dat", rated(range(1, 17), "::"))
+    films = [f"{i + 1}::Père {i} (La) ({YEARS[i % 4]})::{GENRES[i % 4]}\n" for i in range(15)]
+    write(tmp_path / "movies.dat", "".join([*films, "16::Film::\n"]), "latin-1")
+    data = datasets.load("ml-1m", file=path)
+    assert facts(data, 1) == ({"Crime", "Drama"}, 1950)
+    assert facts(data, 4) == ({"Crime", "War"}, 1970)
+    assert facts(data, 16) == (set(), None)
+
+
+def test_movielens_100k_has_genres_by_flags_and_the_years_of_dates(tmp_path):
+    from pclf.datasets.movielens import GENRES as NAMES
+
+    path = write(tmp_path / "u.data", rated(range(1, 17), "\t"))
+    films = []
+    for i in range(16):
+        flags = ["1" if genre in GENRES[i % 4].split("|") else "0" for genre in NAMES]
+        films.append("|".join([str(i + 1), "Café", f"01-Jan-{YEARS[i % 4]}", "", "http://x", "0", *flags]) + "\n")
+    films[15] = "|".join(["16", "unknown", "", "", "", "1", *["0"] * 18]) + "\n"
+    write(tmp_path / "u.item", "".join(films), "latin-1")
+    data = datasets.load("ml-100k", file=path)
+    assert data["movies"].titles[0] == "Café"
+    assert facts(data, 2) == ({"Drama", "Film-Noir"}, 1970)
+    assert facts(data, 16) == (set(), None)
+
+
+def test_movielens_latest_is_csv_with_half_stars_and_imdb_numbers(tmp_path):
+    path = write(tmp_path / "ratings.csv", rated(range(1, 17), ",", "userId,movieId,rating,timestamp\n").replace(
+        "\n", ",0\n").replace("timestamp,0", "timestamp") + "3,1,0.5,0\n")
+    films = [f'{i + 1},"Film, The {i} ({YEARS[i % 4]}–)",{GENRES[i % 4]}\n' for i in range(15)]
+    write(tmp_path / "movies.csv", "".join(["movieId,title,genres\n", *films, "16,Film,(no genres listed)\n"]))
+    write(tmp_path / "links.csv", "movieId,imdbId,tmdbId\n" + "".join(f"{i},0{i + 1000},7\n" for i in range(1, 17)))
+    data = datasets.load("ml-latest-small", file=path)
+    assert data["movies"].scale.values == tuple(i / 2 for i in range(1, 11))
+    assert facts(data, 3) == ({"War"}, 1990)
+    assert facts(data, 16) == (set(), None)
+    renamed = datasets.load("ml-latest-small", file=path, imdb=True)
+    assert facts(renamed, 1003) == ({"War"}, 1990)
+    assert renamed["movies"].title(0) == "Film, The 0 (1950–)"
+    write(tmp_path / "links.csv", "movieId,imdbId,tmdbId\n1,0111,7\n")
+    with pytest.raises(DataError, match=r"links.csv must have every film to read them with imdb=True; film 2 is not"):
+        datasets.load("ml-latest-small", file=path, imdb=True)
+    with pytest.raises(ValueError, match="ml-1m has no numbers of IMDb"):
+        datasets.load("ml-1m", file=write(tmp_path / "ratings.dat", THREE), imdb=True)
+
+
+def test_movietweetings_is_read_on_its_eleven_values(tmp_path):
+    ratings = [f"{u}::00{i}::{(u + i) % 11}::13650\n" for u in (1, 2) for i in range(16)]
+    films = [f"00{i}::Fantômas {i} ({YEARS[i % 4]})::{GENRES[i % 4]}\n" for i in range(16)]
+    path = write(tmp_path / "ratings.dat", "".join(ratings))
+    write(tmp_path / "movies.dat", "".join(films))
+    data = datasets.load("movietweetings", file=path)
+    assert data["movies"].scale.values == tuple(range(11))
+    assert data["movies"].title(7) == "Fantômas 7 (1970)"
+    assert facts(data, 7) == ({"Crime", "War"}, 1970)
+
+
+def test_goodbooks_has_shelves_and_years(tmp_path):
+    path = write(tmp_path / "ratings.csv", rated(range(1, 17), ",", "user_id,book_id,rating\n"))
+    shelves = [f'{i + 1},{i},"{GENRES[i % 4].lower().replace("|", ",")}"\n' for i in range(14)]
+    write(tmp_path / "book_genres.csv", "".join(["book_id,goodreads_book_id,genres\n", *shelves]))
+    write(tmp_path / "books.csv", "book_id,title,original_publication_year\n" + "".join(
+        f'{i + 1},"Émile, {i}",{YEARS[i % 4]}.0\n' for i in range(15)))
+    data = datasets.load("goodbooks", file=path)
+    assert facts(data, 4) == ({"crime", "war"}, 1970)
+    assert facts(data, 15) == (set(), 1990)                 # the shelves of this one are not here
+    assert not data.attributes.known("books")[-1]
+    (tmp_path / "books.csv").unlink()
+    assert facts(datasets.load("goodbooks", file=path), 4) == ({"crime", "war"}, None)
+
+
+def test_attributes_of_ones_own_come_before_those_of_the_catalogue(tmp_path):
+    path = write(tmp_path / "ratings.dat", rated(range(1, 17), "::"))
+    write(tmp_path / "movies.dat", "".join(f"{i + 1}::Film (1950)::{GENRES[i % 4]}\n" for i in range(16)))
+    own = {"movies": {"item_id": range(1, 17), "shelf": ["left", "right"] * 8}}
+    assert {f.column for f in datasets.load("ml-1m", file=path, attributes=own).attributes.features} == {"shelf"}
+    assert datasets.load("ml-1m", file=path, attributes=None).attributes is None
+
+
+def test_amazon_reads_both_files_and_keeps_the_later_of_two_ratings(home):
+    head = "user_id\titem_id\trating\n"
+    write(home / "amazon" / "movies.inter", head + "A1\t0767\t5.0\nA2\t0767\t3.0\nA1\t0767\t2.0\n")
+    write(home / "amazon" / "books.inter", head + "A1\t0001\t1.0\nA3\t0001\t4.0\n")
+    data = datasets.load("amazon")
+    assert triples(data, "movies") == [("A2", "0767", 3.0), ("A1", "0767", 2.0)]
+    assert data.n_users == 3
+    with pytest.raises(DataError, match="must rate an item once"):
+        datasets.load("amazon", duplicates="error")
 
 
 def test_a_million_lines_are_read_in_seconds(tmp_path):
@@ -590,6 +740,28 @@ def test_demo_users_are_in_one_domain_only_and_books_are_sparse():
     density = {d.name: len(d) / d.n_users / d.n_items for d in data.domains.values()}
     assert density["books"] < density["music"] / 1.5
     assert all(np.bincount(d.user).min() >= demo.FEWEST for d in data.domains.values())
+
+
+def test_demo_items_have_their_region_and_genre_as_attributes():
+    data, truth = datasets.load("demo"), demo.truth()
+    for name, domain in data.domains.items():
+        for code, title in enumerate(domain.items.ids):
+            assert data.attributes.facts(name, code) == {"region": truth.region_of[name][title],
+                                                         "genre": truth.genre_of[name][title]}
+    assert len(data.attributes.features) == len(demo.PLACES) + sum(map(len, demo.TITLES.values()))
+
+
+def test_demo_files_are_read_with_their_attributes(tmp_path):
+    from pclf import Ratings
+
+    demo.write_files(tmp_path)
+    data = Ratings.from_files(
+        {name: tmp_path / f"{name}.csv" for name in ("movies", "books")},
+        attributes={"movies": tmp_path / "movie_facts.csv", "books": tmp_path / "book_facts.csv"})
+    number, title = (tmp_path / "book_titles.csv").read_text().splitlines()[5].split(",", 1)
+    code = data["books"].items.code(int(number))
+    assert data.attributes.facts("books", code)["region"] == demo.truth().region_of["books"][title.strip('"')]
+    assert all(data.attributes.known(name).all() for name in data.domains)
 
 
 def test_demo_titles_show_their_region_and_are_unique():

@@ -4,23 +4,20 @@ A table a domain, a row an item. Its ids are matched as titles are, so 7 finds "
 same in all domains, and so does a value of it: a taste for horror films is a taste for horror.
 """
 
-import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from html import escape
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.data.columns import ALIASES, Coded, as_column, check_present, coded, find_alias, frame_table, plain_name
-from pclf.data.domain import Domain, count
-from pclf.data.features import LEFT_OUT, ColumnInfo, Feature, Part, understood
+from pclf.data.domain import count
+from pclf.data.features import LEFT_OUT, ColumnInfo, Feature
 from pclf.data.vocabulary import Codes, Vocabulary
 from pclf.errors import DataError, UnknownNameError, did_you_mean
-
-TOO_FEW = 0.01   # the share of ids that match, up to which the column must be a wrong one
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -92,18 +89,18 @@ class Attributes:
     def _encoded(self, rows: Sequence[Mapping[str, Any]]) -> tuple[Any, dict[str, list[str]]]:
         from scipy import sparse
 
-        names = {_key(column.name): column.name for column in self.columns}
+        names = {key(column.name): column.name for column in self.columns}
         for row in rows:
             if not isinstance(row, Mapping):
                 raise DataError(f"attributes must be dicts {{column: value}}; got {row!r}")
             for name in row:
-                if _key(name) not in names:
+                if key(name) not in names:
                     raise DataError(f"{did_you_mean(name, names.values(), 'attribute')}")
-        by_key = [{_key(name): value for name, value in row.items()} for row in rows]
+        by_key = [{key(name): value for name, value in row.items()} for row in rows]
         blocks, unknown = [sparse.csr_array((len(rows), 0), dtype=np.float32)], {}
         for column in self.columns:
             if column.kind != LEFT_OUT:
-                values = column.values([row.get(_key(column.name)) for row in by_key])
+                values = column.values([row.get(key(column.name)) for row in by_key])
                 block, unknown[column.name] = column.encode(values)
                 blocks.append(block)
         return sparse.hstack(blocks, format="csr", dtype=np.float32), unknown
@@ -113,7 +110,7 @@ class Attributes:
         matrices, given = dict(self.matrices), dict(self.given)
         for domain, old in codes.items():
             here = old >= 0
-            matrices[domain] = _rows(self.of(domain), old, here)
+            matrices[domain] = rows_of(self.of(domain), old, here)
             given[domain] = np.where(here, self.known(domain)[old], False) if len(self.known(domain)) else here & False
         return replace(self, matrices=matrices, given=given)
 
@@ -127,22 +124,22 @@ class Attributes:
 
         mine, theirs: code -> code of n items, for each of the two.
         """
-        out = self.take({domain: _inverse(mine, n)})
+        out = self.take({domain: inverse(mine, n)})
         if other is None:
             return out
         there = np.flatnonzero(other.known(domain))
         new = there[~out.known(domain)[theirs[there]]]
         if not len(new):
             return out
-        known = {_key(column.name) for column in self.columns}
+        known = {key(column.name) for column in self.columns}
         columns = {name: values for name, values in other._decoded(other.of(domain)[new]).items()
-                   if _key(name) in known}
+                   if key(name) in known}
         facts = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         facts = facts or [{} for _ in new]
         place = np.full(n, -1, np.int32)
         place[theirs[new]] = np.arange(len(new), dtype=np.int32)
         here = place >= 0
-        matrices = {**out.matrices, domain: out.of(domain) + _rows(self._encoded(facts)[0], place, here)}
+        matrices = {**out.matrices, domain: out.of(domain) + rows_of(self._encoded(facts)[0], place, here)}
         return replace(out, matrices=matrices, given={**out.given, domain: out.known(domain) | here})
 
     def to_arrays(self, prefix: str = "") -> Arrays:
@@ -179,7 +176,7 @@ class Attributes:
 
     def __repr__(self) -> str:
         """Who is known, and how each column was understood."""
-        lines = [f"Attributes of {self.whose}: {count(len(self.features), 'feature')}; {', '.join(self._coverage())}"]
+        lines = [self._summary()]
         cells = [(c.name, c.kind, ", ".join(c.domains)) for c in self.columns]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for column, words in zip(self.columns, cells, strict=True):
@@ -187,14 +184,20 @@ class Attributes:
             lines.append("  ".join(["", *shown, column.found]))
         return "\n".join(lines)
 
-    def _coverage(self) -> list[str]:
+    def _repr_html_(self) -> str:
+        rows = [[c.name, c.kind, ", ".join(c.domains), c.found] for c in self.columns]
+        body = "".join(f"<tr><td>{'</td><td>'.join(map(escape, row))}</td></tr>" for row in rows)
+        return (f"<table><caption>{escape(self._summary())}</caption><thead><tr><th>column</th><th>kind</th>"
+                f"<th>domains</th><th>found</th></tr></thead><tbody>{body}</tbody></table>")
+
+    def _summary(self) -> str:
         out = []
         for domain, known in self.given.items():
             text = f"{domain} {known.sum():,} of {len(known):,} {self.whose}"
             if n := self.unused.get(domain):
                 text += f" ({count(n, 'row')} of {self.whose} without ratings not used)"
             out.append(text)
-        return out
+        return f"Attributes of {self.whose}: {count(len(self.features), 'feature')}; {', '.join(out)}"
 
     def _checked(self, domain: str) -> str:
         if domain not in self.matrices:
@@ -202,227 +205,7 @@ class Attributes:
         return domain
 
 
-class NothingTellsError(DataError):
-    """Tables of attributes without a column that is of use."""
-
-
-class Table(NamedTuple):
-    """A table of attributes as it came: Arrow columns, and the line of its file where the first row is."""
-
-    columns: dict[str, Any]
-    line: int | None = None
-
-    def at(self, row: int) -> str:
-        return f"row {row:,}" if self.line is None else f"line {row + self.line:,}"
-
-
-class _Matched(NamedTuple):
-    """A table whose ids are found: of which rows, and of which items by code."""
-
-    table: Table
-    id_col: str
-    rows: NDArray[np.intp]
-    codes: Codes
-
-
-def attributes_of(given: Mapping[str, Any], domains: Mapping[str, Domain], whose: str,
-                  id_cols: Mapping[str, str | None], encoding: str = "utf-8",
-                  shared: Sequence[Codes] | None = None) -> tuple[Attributes, dict[str, Domain]]:
-    """The attributes of "items" or "users", and the domains with the titles that were found among them.
-
-    given: a frame or the path of a file for each domain that has one. id_cols: the column of ids, where one was named.
-    shared: for each domain, code -> row, where the same id is the same thing: what is known of it in one domain is
-    known in all.
-    """
-    called = "attributes" if whose == "items" else "user_attributes"
-    if not isinstance(given, Mapping):
-        raise DataError(f"{called} must be a dict {{domain: frame}}; got {type(given).__name__}")
-    for name in given:
-        if name not in domains:
-            raise DataError(f"{called} must be of domains that have ratings; {did_you_mean(name, domains, 'domain')}")
-    domains = dict(domains)
-    matched: dict[str, _Matched] = {}
-    columns: dict[str, tuple[str, dict[str, Any]]] = {}          # by name without case: the name, and by domain
-    left_out: dict[str, list[str]] = {}
-    for name, source in given.items():
-        where = f"{called} of {name!r}"
-        table = _table(source, encoding, where)
-        matched[name] = found = _matched(table, domains[name], whose, id_cols.get(name), where)
-        for column, values in found.table.columns.items():
-            if column == found.id_col:
-                continue
-            if plain_name(column) in ALIASES["title_col"]:
-                left_out.setdefault(column, []).append(name)
-                if whose == "items" and domains[name].titles is None:
-                    domains[name] = _titled(domains[name], found, values)
-                continue
-            same = columns.setdefault(_key(column), (column, {}))[1]
-            if name in same:
-                raise DataError(f"{where}: column names must differ; got {column!r} twice, apart from letter case")
-            same[name] = values
-    made = _made(domains, matched, columns.values(), whose, called)
-    why = "it is a title, to show" if whose == "items" else "it is a name, to show"
-    titles = [ColumnInfo(column, LEFT_OUT, why, tuple(names)) for column, names in left_out.items()]
-    made = replace(made, columns=(*made.columns, *titles))
-    if not made.features:
-        reasons = "; ".join(f"{column.name!r}: {column.found}" for column in made.columns) or "no other column"
-        raise NothingTellsError(f"{called} must have a column that tells {whose} apart; got none beside the ids "
-                                f"({reasons}). Add one, or leave {called} out.")
-    return (made if shared is None else _filled(made, shared)), domains
-
-
-def _made(domains: Mapping[str, Domain], matched: Mapping[str, _Matched], columns: Any, whose: str,
-          called: str) -> Attributes:
-    """All columns of all domains as features."""
-    from scipy import sparse
-
-    sizes = {name: len(getattr(d, whose)) for name, d in domains.items()}
-    infos, blocks = [], {name: [sparse.csr_array((n, 0), dtype=np.float32)] for name, n in sizes.items()}
-    for label, by_domain in columns:
-        parts = [Part(name, values.take(matched[name].rows), _place(matched[name], f"{called} of {name!r}"))
-                 for name, values in by_domain.items()]
-        ends = np.cumsum([len(part.values) for part in parts])
-        info, matrix = understood(label, parts, np.append(0, ends[:-1]))
-        infos.append(info)
-        if matrix is None:
-            continue
-        by_part = {part.domain: matrix[end - len(part.values):end] for part, end in zip(parts, ends, strict=True)}
-        for name, n in sizes.items():
-            block = sparse.csr_array((n, matrix.shape[1]), dtype=np.float32)
-            if name in by_part:
-                place = _inverse(matched[name].codes, n)
-                block = _rows(by_part[name], place, place >= 0)
-            blocks[name].append(block)
-    given = {name: np.zeros(n, bool) for name, n in sizes.items()}
-    for name, found in matched.items():
-        given[name][found.codes] = True
-    unused = {name: len(next(iter(found.table.columns.values()))) - len(found.rows) for name, found in matched.items()}
-    matrices = {name: sparse.hstack(blocks[name], format="csr", dtype=np.float32) for name in sizes}
-    return Attributes(tuple(infos), matrices, given, unused, whose)
-
-
-def _table(source: Any, encoding: str, where: str) -> Table:
-    from pclf.data import files
-
-    if isinstance(source, (str, os.PathLike)):
-        return Table(*files.read_table(source, encoding))
-    table = Table(frame_table(source, where))
-    lengths = {name: len(values) for name, values in table.columns.items()}
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"{where}: columns must be equally long; got "
-                        f"{', '.join(f'{name} {n:,}' for name, n in lengths.items())}")
-    return table
-
-
-def _matched(table: Table, domain: Domain, whose: str, id_col: str | None, where: str) -> _Matched:
-    """The rows of ids that have ratings. A table that cannot be what it is said to be is an error."""
-    names = list(table.columns)
-    role, other = ("item_col", "user_col") if whose == "items" else ("user_col", "item_col")
-    column = id_col if id_col in names else find_alias(names, role)
-    if column is None:
-        _check_whose(table, domain, whose, other, where)
-        raise DataError(f"{where}: there must be a column of ids like {ALIASES[role][0]!r}; got "
-                        f"{', '.join(map(repr, names[:20])) or 'no columns'}. Rename the one with the ids to "
-                        f"{role.replace('col', 'id')!r}.")
-    ids = _ids(table, column)
-    if not len(ids):
-        raise DataError(f"{where} must have at least one row; got none. Leave the domain out.")
-    check_present(ids, f"{where}: ids in {column!r}")
-    known: Vocabulary = getattr(domain, whose)
-    _check_once(ids.codes, len(ids.distinct), ids, table, where)
-    codes = known.find(ids.distinct)[ids.codes]
-    rows = np.flatnonzero(codes >= 0)
-    most = min(len(codes), len(known))
-    if len(rows) <= TOO_FEW * most:
-        _check_whose(table, domain, whose, other, where, column)
-        n, some = len(rows), Vocabulary.of(ids).decode([0])[0]
-        raise DataError(f"{where} must be of its {whose}, which have ids like {known.decode([0])[0]!r}; the column "
-                        f"{column!r} has ids like {some!r}, and {n:,} of {len(codes):,} {'is' if n == 1 else 'are'} "
-                        f"among them. This is probably the wrong column, or the table of another domain: rename the "
-                        f"right column to {role.replace('col', 'id')!r} and this one to something else.")
-    _check_once(codes[rows], len(known), ids, table, where, rows)
-    _check_whose(table, domain, whose, other, where, column)
-    return _Matched(table, column, rows, codes[rows])
-
-
-def _check_once(codes: Codes, n: int, ids: Coded, table: Table, where: str,
-                rows: NDArray[np.intp] | None = None) -> None:
-    counts = np.bincount(codes, minlength=n)
-    if counts.max(initial=0) < 2:
-        return
-    twice = np.flatnonzero(codes == codes[np.argmax(counts[codes] > 1)])
-    again = int((counts > 1).sum()) - 1
-    places = [table.at(int(i if rows is None else rows[i])) for i in twice[:2]]
-    row = int(twice[0] if rows is None else rows[twice[0]])
-    some = Vocabulary.of(ids).decode([ids.codes[row]])[0]
-    raise DataError(f"{where} must have one row an id; got {some!r} in {places[0]} and {places[1]}"
-                    f"{f', and {again:,} more ids twice' if again else ''}. Keep one row each; several values go into "
-                    f"one field, as a|b.")
-
-
-def _check_whose(table: Table, domain: Domain, whose: str, other: str, where: str, id_col: str | None = None) -> None:
-    """Whether this is a table about users that was given as one about items, or the other way round."""
-    others = "users" if whose == "items" else "items"
-    name = find_alias([name for name in table.columns if name != id_col], other)
-    if whose == "users" and name is not None and not plain_name(name).endswith(("id", "item", "isbn", "asin")):
-        return   # somebody's favourite artist is an attribute
-    if name is None:
-        return
-    ids = _ids(table, name)
-    matching = int((getattr(domain, others).find(ids.distinct) >= 0).sum()) if len(ids.distinct) else 0
-    right = "user_attributes" if whose == "items" else "attributes"
-    if matching > TOO_FEW * len(ids.distinct):
-        raise DataError(f"{where} must be about {whose}; its column {name!r} has ids of {others}, {matching:,} of "
-                        f"{len(ids.distinct):,}. Pass a table about {others} as {right}=..., and leave the column out "
-                        f"of one about {whose}.")
-    raise DataError(f"{where} must not have an attribute that is called like the ids of {others}; got {name!r}. Rename "
-                    f"it if it is an attribute, or leave it out.")
-
-
-def _ids(table: Table, name: str) -> Coded:
-    """A column of ids, as a ratings table has them; 7.0 is 7."""
-    from pclf.data import files
-
-    ids = coded(as_column(table.columns[name]))
-    if table.line is not None:
-        ids = replace(files.tidied(ids), line=table.line)
-    if isinstance(ids.distinct, np.ndarray) and ids.distinct.dtype.kind == "f":
-        whole = ids.distinct[~np.isnan(ids.distinct)]
-        if not (whole % 1).any():
-            ids = replace(ids, distinct=np.nan_to_num(ids.distinct).astype(np.int64))
-    return ids
-
-
-def _place(found: _Matched, where: str) -> Callable[[int], str]:
-    return lambda row: f"{where}, {found.table.at(int(found.rows[row]))}"
-
-
-def _titled(domain: Domain, found: _Matched, titles: Any) -> Domain:
-    shown = [str(id) for id in domain.items.ids]
-    for code, title in zip(found.codes.tolist(), titles.take(found.rows).to_pylist(), strict=True):
-        if title is not None and str(title).strip():
-            shown[code] = str(title).strip()
-    return replace(domain, titles=tuple(shown))
-
-
-def _filled(made: Attributes, shared: Sequence[Codes]) -> Attributes:
-    """With what is known of an item in one domain also in the others that have it."""
-    from scipy import sparse
-
-    names = list(made.matrices)
-    ends = np.cumsum([len(made.given[name]) for name in names])
-    rows, known = np.concatenate(shared), np.concatenate([made.given[name] for name in names])
-    source = np.full(1 + int(rows.max(initial=-1)), -1, np.int32)
-    at = np.flatnonzero(known)[::-1]                                  # so that the first domain has the last word
-    source[rows[at]] = at
-    at = np.where(known, np.arange(len(rows)), source[rows]).astype(np.int32)
-    together = _rows(sparse.vstack([made.matrices[name] for name in names], format="csr"), at, at >= 0)
-    bounds = list(zip(names, [0, *ends[:-1]], ends, strict=True))
-    return replace(made, matrices={name: together[a:b] for name, a, b in bounds},
-                   given={name: (at >= 0)[a:b] for name, a, b in bounds})
-
-
-def _rows(matrix: Any, at: NDArray[Any], here: NDArray[np.bool_]) -> Any:
+def rows_of(matrix: Any, at: NDArray[Any], here: NDArray[np.bool_]) -> Any:
     """Rows of a sparse matrix by number; zeros where there is none."""
     from scipy import sparse
 
@@ -430,12 +213,13 @@ def _rows(matrix: Any, at: NDArray[Any], here: NDArray[np.bool_]) -> Any:
     return padded[np.where(here, at, matrix.shape[0])]
 
 
-def _inverse(codes: NDArray[Any], n: int) -> NDArray[np.int32]:
+def inverse(codes: NDArray[Any], n: int) -> NDArray[np.int32]:
     """For each of n codes its place in a list of them, or -1."""
     place = np.full(n, -1, np.int32)
     place[codes] = np.arange(len(codes), dtype=np.int32)
     return place
 
 
-def _key(name: object) -> str:
+def key(name: object) -> str:
+    """The name of a column, as it is compared."""
     return str(name).strip().casefold()

@@ -174,16 +174,12 @@ def check_present(column: Coded, what: str) -> None:
 
 def frame_columns(frame: Any, names: Mapping[str, str | None], where: str) -> list[Any]:
     """Columns of a pandas, polars or pyarrow frame, or a dict, found by name or by what they are usually called."""
-    by_name = _by_name(frame, where)
+    by_name = columns_by_name(frame, where)
     return [as_column(by_name[c]) for c in find_columns(list(by_name), names, where)]
 
 
-def frame_table(frame: Any, where: str) -> dict[str, Any]:
-    """All columns of such a frame, as Arrow chunked arrays. NaN is missing; values of several types are text."""
-    return {name: _as_arrow(values, f"{where}: column {name!r}") for name, values in _by_name(frame, where).items()}
-
-
-def _by_name(frame: Any, where: str) -> dict[str, Any]:
+def columns_by_name(frame: Any, where: str) -> dict[str, Any]:
+    """All columns of such a frame, as they are."""
     import narwhals as nw
 
     if isinstance(frame, Mapping):
@@ -199,7 +195,8 @@ def _by_name(frame: Any, where: str) -> dict[str, Any]:
                         f"got {type(frame).__name__}.{hint}") from None
 
 
-def _as_arrow(values: Any, where: str) -> Any:
+def as_arrow(values: Any, where: str) -> Any:
+    """A column as an Arrow chunked array of whatever type. NaN is missing; values of several types are text."""
     import narwhals as nw
     import pyarrow as pa
 
@@ -207,17 +204,20 @@ def _as_arrow(values: Any, where: str) -> Any:
         return values
     if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, pa.Array)):
         raise DataError(f"{where} must be a sequence or an array; got {values!r}")
-    if isinstance(values, np.ndarray) and values.ndim == 2:
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        if values.ndim > 2 or not values.shape[1]:
+            raise DataError(f"{where} must have one value or one row of numbers each; got an array of shape "
+                            f"{values.shape}")
         flat = pa.array(np.ascontiguousarray(values).ravel(), from_pandas=True)
         return pa.chunked_array([pa.FixedSizeListArray.from_arrays(flat, values.shape[1])])
     series = nw.from_native(values, series_only=True, pass_through=True)
     try:
         made = series.to_arrow() if isinstance(series, nw.Series) else pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError, UnicodeError, TypeError, ValueError):
-        try:
-            made = pa.array([_text(v) for v in (series.to_list() if isinstance(series, nw.Series) else values)])
-        except pa.ArrowException:
-            raise DataError(f"{where} must hold lists, or single values; got both") from None
+        texts = [_text(v) for v in (series.to_list() if isinstance(series, nw.Series) else values)]
+        if any(isinstance(text, list) for text in texts):
+            texts = [[text] if isinstance(text, str) else text for text in texts]
+        made = pa.array(texts)
     return made if isinstance(made, pa.ChunkedArray) else pa.chunked_array([made])
 
 

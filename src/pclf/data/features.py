@@ -25,19 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.columns import is_missing, is_str, plain_name
+from pclf.data.forms import WORDS, Floats, LeftOutError, Part, one_form, trimmed
 from pclf.errors import DataError
 
 FEWEST = 3             # rows that a value of a category must have
 MOST = 500             # values of a category
-SEVERAL = 0.05         # the share of texts with a bar from which on bars are separators
 UNIQUE = 0.9           # the share of different texts from which on they are names or sentences, not categories
 FEW = 8                # different numbers that are knots themselves
 QUANTILES = (0.02, 0.2, 0.4, 0.6, 0.8, 0.98)
-WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 LOOKED_AT = 1000       # rows that show in a moment whether a column differs
+SHOWN = 40             # letters of a value in the preview
 LEFT_OUT = "left out"
-
-Floats = NDArray[np.float64]
 
 
 class Feature(NamedTuple):
@@ -108,7 +106,7 @@ class ColumnInfo:
 
         if self.kind in ("category", "several"):
             return pa.array([self._labels(v) for v in given], pa.list_(pa.large_string()))
-        numbers = np.array([self._numbers(v) for v in given], np.float64).reshape(len(given), -1)
+        numbers = np.array([self._numbers(v) for v in given], np.float64).reshape(len(given), len(self.mean) or 1)
         return numbers if self.kind == "vector" else numbers[:, 0]
 
     def _labels(self, value: Any) -> list[str] | None:
@@ -138,22 +136,6 @@ def _tidy(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-@dataclass(frozen=True)
-class Part:
-    """A column of the attributes of one domain: an Arrow array, of the rows whose ids are known."""
-
-    domain: str
-    values: Any
-    where: Callable[[int], str]      # a row in words: "attributes of 'films': ... in line 7"
-
-
-class Values(NamedTuple):
-    """A column of all domains in one form: text or lists of text as Arrow arrays, numbers as NumPy arrays."""
-
-    form: str
-    values: Any
-
-
 def understood(name: str, parts: Sequence[Part], start: NDArray[np.intp]) -> tuple[ColumnInfo, Any]:
     """A column of some domains: what it is, and its features for the rows of all parts, one after another.
 
@@ -161,190 +143,15 @@ def understood(name: str, parts: Sequence[Part], start: NDArray[np.intp]) -> tup
     """
     domains = tuple(part.domain for part in parts)
     try:
-        form, values = _one_form(name, parts)
+        form, values = one_form(name, parts)
         info = _LEARNT[form](name, domains, values)
         matrix, _ = info.encode(values)
-    except _LeftOutError as why:
+    except LeftOutError as why:
         return ColumnInfo(name, LEFT_OUT, str(why), domains), None
     if not _differs(matrix, start):
-        shown = info.decode(matrix[[0]].toarray()[0])
-        same = f"it is {shown!r} everywhere" if len(parts) == 1 else "it has one value in each domain"
-        return ColumnInfo(name, LEFT_OUT, f"{same}, which tells nothing apart", domains), None
+        same = "it has one value everywhere" if len(parts) == 1 else "it has one value in each domain"
+        return ColumnInfo(name, LEFT_OUT, f"{same} ({info.found}), which tells nothing apart", domains), None
     return info, matrix
-
-
-class _LeftOutError(Exception):
-    """Why a column is of no use."""
-
-
-# One form for all domains
-
-
-def _one_form(name: str, parts: Sequence[Part]) -> Values:
-    import pyarrow as pa
-
-    read = [(part, *_form(part.values)) for part in parts]
-    forms = {form for _, form, _ in read} - {"missing"}
-    if not forms:
-        raise _LeftOutError("it has no values")
-    if "odd" in forms:
-        kind = next(part.values.type for part, form, _ in read if form == "odd")
-        raise _LeftOutError(f"values of the type {kind} are neither text, numbers, true or false, nor lists of these")
-    texts = [values for _, form, values in read if form == "text"]
-    if texts and not forms & {"several", "vector"} and (as_numbers := _reading(texts)) is not None:
-        forms = (forms - {"text"}) | {as_numbers}
-    if forms == {"text"} and _barred(texts):
-        forms = {"several"}
-    for wider, forms_of_it in (("several", {"several", "text"}), ("number", {"number", "yes or no"})):
-        if len(forms) > 1 and forms <= forms_of_it:
-            forms = {wider}
-    if len(forms) > 1:
-        found = " and ".join(f"{_CALLED[form]} in {part.domain!r}" for part, form, _ in read if form != "missing")
-        raise DataError(f"attribute {name!r} must mean the same in all domains; got {found}. Rename the column in one "
-                        f"of them.")
-    form, = forms
-    if form == "vector":
-        return Values(form, _vectors(name, read))
-    if form in ("text", "several"):
-        kind = pa.large_string() if form == "text" else pa.large_list(pa.large_string())
-        return Values(form, pa.concat_arrays([_texts(form, values, len(part.values)).cast(kind)
-                                              for part, _, values in read]))
-    numbers = [_numbers(form, values, len(part.values)) for part, form, values in read]
-    for part, column in zip(parts, numbers, strict=True):
-        if (bad := np.isinf(column)).any():
-            raise DataError(f"{part.where(int(bad.argmax()))}: attribute {name!r} must be a finite number; got "
-                            f"{column[bad][0]}. Leave the field empty where the number is unknown.")
-    together = np.concatenate(numbers)
-    if form == "number" and np.isin(together[~np.isnan(together)], (0, 1)).all():
-        form = "yes or no"
-    return Values(form, together)
-
-
-_CALLED = {"text": "text", "several": "lists of text", "number": "numbers", "yes or no": "true and false",
-           "vector": "lists of numbers"}
-
-
-def _form(values: Any) -> tuple[str, Any]:
-    """What an Arrow column holds, and it in a plainer type."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        values = values.cast(kind)
-    if is_str(kind) or pa.types.is_string_view(kind):
-        values = _trimmed(values.cast(pa.large_string()))
-        return ("missing" if values.null_count == len(values) else "text"), values
-    if pa.types.is_null(kind) or values.null_count == len(values):
-        return "missing", values
-    if pa.types.is_boolean(kind):
-        return "yes or no", values
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        numbers = values.cast(pa.float64())
-        return ("missing" if pc.all(pc.is_nan(numbers)).as_py() else "number"), numbers
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return "number", pc.year(values).cast(pa.float64())
-    if not any(check(kind) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)):
-        return "odd", values
-    inside = kind.value_type
-    if pa.types.is_null(inside):
-        return "missing", values
-    if is_str(inside) or pa.types.is_string_view(inside):
-        return "several", values
-    return ("vector" if pa.types.is_integer(inside) or pa.types.is_floating(inside) else "odd"), values
-
-
-def _trimmed(texts: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    texts = pc.utf8_trim_whitespace(texts)
-    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
-
-
-def _reading(texts: Sequence[Any]) -> str | None:
-    """What texts are if all of them read as numbers, or as true and false. 02139 is no number."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    distinct = pc.unique(pa.chunked_array([chunk for text in texts for chunk in text.chunks])).drop_null()
-    if pc.all(pc.is_in(pc.utf8_lower(distinct), value_set=pa.array(list(WORDS), distinct.type))).as_py():
-        return "yes or no"
-    if pc.any(pc.match_substring_regex(distinct, r"^[-+]?0\d")).as_py():
-        return None
-    try:
-        distinct.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return None
-    return "number"
-
-
-def _barred(texts: Sequence[Any]) -> bool:
-    """Whether a good share of texts are several, with bars between them."""
-    import pyarrow.compute as pc
-
-    barred = sum(pc.sum(pc.match_substring(text, "|")).as_py() or 0 for text in texts)
-    return bool(barred > SEVERAL * sum(len(text) - text.null_count for text in texts))
-
-
-def _texts(form: str, values: Any, n: int) -> Any:
-    """Text, or lists of it, as one Arrow array."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not is_str(values.type) and not hasattr(values.type, "value_type"):       # all are missing
-        values = pa.chunked_array([pa.nulls(n, pa.large_string())])
-    if form == "several" and is_str(values.type):
-        values = pc.split_pattern(values, "|")
-    return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
-
-
-def _numbers(form: str, values: Any, n: int) -> Floats:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if form == "missing":
-        return np.full(n, np.nan)
-    if form == "text":
-        words = pc.utf8_lower(values)
-        for word, number in WORDS.items():
-            words = pc.if_else(pc.equal(words, word), str(number), words)
-        values = words
-    return np.asarray(values.cast(pa.float64()).to_numpy(), np.float64)
-
-
-def _vectors(name: str, read: Sequence[tuple[Part, str, Any]]) -> Floats:
-    """Lists of numbers, all of one length.   (n, length)"""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    length, first, made = 0, "", []
-    for part, form, values in read:
-        if form == "missing":
-            continue
-        lengths = pc.list_value_length(values).fill_null(0).to_numpy()
-        if not length:
-            at = int(np.argmax(lengths > 0))
-            length, first = int(lengths[at]), part.where(at)
-        other = (lengths != length) & (lengths > 0)
-        if other.any():
-            at = int(other.argmax())
-            raise DataError(f"{part.where(at)}: the vector {name!r} must have as many numbers as the first one has, "
-                            f"{length:,} ({first}); got {int(lengths[at]):,}. Make them equally long, or text if they "
-                            f"are the numbers of categories.")
-    for part, form, values in read:
-        rows = np.full((len(part.values), length), np.nan)
-        if form != "missing":
-            given = pc.list_value_length(values).fill_null(0).to_numpy() > 0
-            flat = pc.list_flatten(values.filter(pa.array(given))).cast(pa.float64()).to_numpy()
-            rows[given] = flat.reshape(-1, length)
-            if np.isinf(rows).any():
-                at = int(np.isinf(rows).any(axis=1).argmax())
-                raise DataError(f"{part.where(at)}: the numbers of the vector {name!r} must be finite; got "
-                                f"{rows[at][np.isinf(rows[at])][0]}.")
-        made.append(rows)
-    return np.concatenate(made)
 
 
 # What a column has to say
@@ -356,7 +163,7 @@ def _learn_text(name: str, domains: tuple[str, ...], texts: Any) -> ColumnInfo:
     given = len(texts) - texts.null_count
     distinct = pc.count_distinct(pc.utf8_lower(texts)).as_py()
     if distinct > UNIQUE * given and distinct > 1:
-        raise _LeftOutError(f"nearly every one is another ({distinct:,} values of {given:,}): names or sentences, no "
+        raise LeftOutError(f"nearly every one is another ({distinct:,} values of {given:,}): names or sentences, no "
                             f"categories")
     return _categories(name, "category", domains, texts)
 
@@ -371,9 +178,9 @@ def _categories(name: str, kind: str, domains: tuple[str, ...], texts: Any) -> C
     often = np.flatnonzero(counts >= FEWEST)
     kept = often[np.argsort(-counts[often], kind="stable")][:MOST]
     if not len(kept):
-        raise _LeftOutError(f"none of its {len(keys):,} values is found {FEWEST} times")
+        raise LeftOutError(f"none of its {len(keys):,} values is found {FEWEST} times")
     labels = tuple(spelled.take(kept).to_pylist())
-    found = f"{len(labels):,} value{'s' * (len(labels) > 1)}: {', '.join(labels[:3])}"
+    found = f"{len(labels):,} value{'s' * (len(labels) > 1)}: {', '.join(map(_short, labels[:3]))}"
     found += f" and {len(labels) - 3:,} more" if len(labels) > 3 else ""
     if kind == "several":
         found += f"; {a_row[a_row > 0].mean():.1f} a row"
@@ -382,11 +189,16 @@ def _categories(name: str, kind: str, domains: tuple[str, ...], texts: Any) -> C
     return ColumnInfo(name, kind, found + _gaps(int((a_row == 0).sum())), domains, labels=labels)
 
 
+def _short(label: str) -> str:
+    line = " ".join(label.split())
+    return line if len(line) <= SHOWN else f"{line[:SHOWN]}..."
+
+
 def _learn_number(name: str, domains: tuple[str, ...], values: Floats) -> ColumnInfo:
     given = values[~np.isnan(values)]
     distinct, counts = np.unique(given, return_counts=True)
     if plain_name(name).endswith("id") and len(distinct) == len(given) > FEW and not (given % 1).any():
-        raise _LeftOutError("every number is another, and the name says that they are ids")
+        raise LeftOutError("every number is another, and the name says that they are ids")
     knots = distinct if len(distinct) <= FEW else _quantiles(distinct, np.sqrt(counts))
     found = f"{given.min():.6g} to {given.max():.6g}{{}}{_gaps(len(values) - len(given))}"
     if len(knots) < 3 or len(given) < FEWEST * len(knots):
@@ -409,7 +221,7 @@ def _learn_yes_or_no(name: str, domains: tuple[str, ...], values: Floats) -> Col
 def _learn_vector(name: str, domains: tuple[str, ...], values: Floats) -> ColumnInfo:
     given = values[np.isfinite(values).all(axis=1)]
     if not len(given):
-        raise _LeftOutError("it has no values")
+        raise LeftOutError("it has no values")
     spread = given.std(axis=0)
     spread = np.where(spread > 0, spread, 1) * np.sqrt(values.shape[1])
     found = f"{values.shape[1]:,} numbers{_gaps(len(values) - len(given))}"
@@ -441,8 +253,8 @@ def _tokens(texts: Any) -> tuple[Any, Any, Any]:
     else:
         row, values = pc.list_parent_indices(texts).to_numpy(), pc.list_flatten(texts)
     spellings = values.cast(pa.large_string()).dictionary_encode()       # few, so that few are trimmed and made small
-    trimmed = _trimmed(spellings.dictionary)
-    keys = pc.utf8_lower(trimmed).dictionary_encode()
+    spelled = trimmed(spellings.dictionary)
+    keys = pc.utf8_lower(spelled).dictionary_encode()
     key_of = keys.indices.fill_null(-1).to_numpy()
     spelling = spellings.indices.fill_null(-1).to_numpy()
     code = np.append(key_of, -1)[spelling]                               # -1 where there is no value
@@ -450,7 +262,7 @@ def _tokens(texts: Any) -> tuple[Any, Any, Any]:
     table = sparse.csr_array((given[given], (row[given], code[given])), shape=(len(texts), len(keys.dictionary)))
     table.sum_duplicates()
     first = np.unique(key_of[key_of >= 0], return_index=True)[1]
-    return table, keys.dictionary, trimmed.drop_null().take(pa.array(first))
+    return table, keys.dictionary, spelled.drop_null().take(pa.array(first))
 
 
 def _indicators(texts: Any, labels: tuple[str, ...]) -> tuple[Any, list[str]]:

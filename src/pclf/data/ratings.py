@@ -17,10 +17,11 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pclf.data.attributes import Attributes, attributes_of
+from pclf.data.attributes import Attributes
 from pclf.data.columns import Coded, as_column, check_present, coded, coded_rows, frame_columns
 from pclf.data.domain import Domain, count, domain_of
 from pclf.data.scale import Scale, as_scale, check_levels
+from pclf.data.tables import attributes_of
 from pclf.data.vocabulary import Codes, Vocabulary
 from pclf.errors import DataError, UnknownNameError, did_you_mean
 
@@ -268,11 +269,12 @@ class Ratings:
         known: dict[str, Any] = {}
         for key, whose in (("attributes", "items"), ("user_attributes", "users")):
             ours, others = getattr(self, key), getattr(other, key)
-            codes = [getattr(made, whose).find(getattr(d, whose).ids)
-                     for made, d in ((mine, self[name]), (theirs, other[name]))]
+            if ours is None and others is None:
+                continue
+            _, *codes = getattr(self[name], whose).joined(getattr(other[name], whose))
             if ours is None:
                 ours, others, codes = others, None, codes[::-1]
-            known[key] = ours and ours.joined(others, name, *codes, len(getattr(mine, whose)))
+            known[key] = ours.joined(others, name, *codes, len(getattr(mine, whose)))
         both = [replace(part, domains={**part.domains, name: domain}, **known)
                 for part, domain in ((self, mine), (other, theirs))]
         return both[0], both[1]
@@ -300,7 +302,7 @@ class Ratings:
     def facts(self, name: str, whose: Literal["items", "users"] = "items") -> dict[str, Any]:
         """What is known about a domain's items, or users, as a dict of columns, which `attributes=` takes.
 
-        Values that were too rare to count are not among it.
+        Values that were too rare to count are not among it, and a number beyond the outermost knots is the nearest one.
         """
         known = self.attributes if whose == "items" else self.user_attributes
         ids = self[name].items if whose == "items" else self[name].users
@@ -321,8 +323,9 @@ class Ratings:
         rows = [[escape(d.name), f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}", _density(d), str(d.scale)]
                 for d in self.domains.values()]
         body = "".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+        known = "".join(a._repr_html_() for a in (self.attributes, self.user_attributes) if a is not None)
         return (f"<table><caption>Ratings: {self._summary()}</caption>"
-                f"<thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead><tbody>{body}</tbody></table>")
+                f"<thead><tr><th>{'</th><th>'.join(head)}</th></tr></thead><tbody>{body}</tbody></table>{known}")
 
     def _summary(self) -> str:
         shared = ["users"] * self.shared_users + ["items"] * self.shared_items

@@ -130,19 +130,19 @@ class Vocabulary:
         return self._look_up(column.to_pylist())
 
     def find(self, ids: Any) -> Codes:
-        """The same for ids that may be written otherwise: 7 finds "7", and "7" finds 7.   (n,)"""
+        """The same for ids that may be written otherwise: 7 and 7.0 find "7", and "7" finds 7.   (n,)"""
         import pyarrow as pa
 
-        if not len(ids):
-            return np.zeros(0, np.int32)
         column = as_column(ids)
-        if not isinstance(column, Sequence) and self.kind == ("int" if is_int(column.type) else "str"):
+        simple = not isinstance(column, Sequence) and (is_int(column.type) or is_str(column.type))
+        if simple and self.kind == ("int" if is_int(column.type) else "str"):
             return self.encode(column)
-        text = [str(i) for i in column] if isinstance(column, Sequence) else column.cast(pa.large_string())
+        text = (column.cast(pa.large_string()) if simple
+                else [_written(id) for id in (column if isinstance(column, Sequence) else column.to_pylist())])
         if self.kind != "object":
             return self.as_text().encode(text)
-        known = {str(id): code for code, id in enumerate(self.ids)}
-        return np.fromiter((known.get(i, -1) for i in map(str, text)), np.int32, len(text))
+        known = {_written(id): code for code, id in enumerate(self.ids)}
+        return np.fromiter((known.get(str(id), -1) for id in text), np.int32, len(text))
 
     def decode(self, codes: ArrayLike) -> list[Any]:
         """The id of each code, as Python objects."""
@@ -195,6 +195,11 @@ def _stored(distinct: Any) -> Any:
         distinct = distinct.view()
         distinct.flags.writeable = False
     return distinct
+
+
+def _written(id: object) -> str:
+    """An id as text; 7.0 as 7."""
+    return str(int(id) if isinstance(id, float) and id.is_integer() else id)
 
 
 def _number(id: object) -> int | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pclf.data.attributes import NothingTellsError
 from pclf.data.ratings import Ratings
+from pclf.data.tables import NothingTellsError
 from pclf.errors import DataError
 
 UNIT = b"\x1f"   # stands in for separators of several characters: Arrow splits at a single one

@@ -2,11 +2,10 @@
 
     mean of an item's row  =  ... + attributes @ B
 
-so a taste for Japanese films is a taste for Japanese music. B has weights for the shape of a row (what is rated high)
-and for the first factors, the *attribute axes*, along which tastes for attributes lie; the other axes are left to
-choices. How far weights are from 0 is learned, output by output, by empirical Bayes: they are Gaussian with a variance
-that is found from the weights themselves and from how uncertain they are. Attributes that say nothing get weights of
-next to nothing.
+so a taste for Japanese films is a taste for Japanese music. B has weights for the shape of a row (what is rated high) and
+for the first factors, the *attribute axes*, along which tastes for attributes lie; the other axes are left to choices.
+How far weights are from 0 is learned, output by output, by empirical Bayes: they are Gaussian with a variance that is found
+from the weights themselves and from how uncertain they are. Attributes that say nothing get weights of next to nothing.
 """
 
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from pclf.factors.rows import Floats
 ROUNDS = 3           # of finding the variance of the weights, a sweep
 BEGIN = 0.02         # variance of a weight to begin with
 LEAST = 1e-8
+ALIGNED = 10.0       # items that speak against each weight when axes are aligned
 
 
 def attribute_axes(attributes: Sequence[Any], n: int) -> Floats | None:
@@ -46,6 +46,33 @@ def attribute_axes(attributes: Sequence[Any], n: int) -> Floats | None:
     axes = axes[:, :n] * np.where(axes[:, :n].sum(axis=0) < 0, -1, 1)       # else their signs are chance
     out: Floats = axes / np.sqrt(variance[:n])
     return out
+
+
+def align(directions: Sequence[Floats], attributes: Sequence[Any]) -> tuple[list[Floats], list[Floats]]:
+    """Turns each domain's axes of choices onto those of the first, by what attributes say about both.
+
+    Nobody rates in two domains, but where fans of horror choose alike in both, the axes along which they do can be told by
+    the horror that lies on them. Each domain's directions, (V, Q), are regressed on attributes; the turn that brings the
+    weights of two domains closest together (orthogonal Procrustes) is applied. Turns, (Q, Q), and how well each axis then
+    agrees with the first domain's, 0 to 1, (Q,).
+    """
+    weights, spread = [], 0.0
+    for rows, a in zip(directions, attributes, strict=True):
+        mean = np.asarray(a.mean(axis=0)).ravel()
+        covariance = (a.T @ a).toarray() / a.shape[0] - np.outer(mean, mean)
+        moments = a.T @ (rows - rows.mean(axis=0)) / a.shape[0]
+        weights.append(np.linalg.solve(covariance + np.eye(len(mean)) * ALIGNED / a.shape[0], moments))
+        spread = spread + covariance / len(directions)
+    first = weights[0]
+    turns, agreements = [], []
+    for own in weights:
+        left, _, right = np.linalg.svd(own.T @ spread @ first)
+        turn = left @ right
+        turned = own @ turn
+        lengths = [np.sqrt(np.maximum(np.einsum("pi,pq,qi->i", w, spread, w), 1e-12)) for w in (first, turned)]
+        turns.append(turn)
+        agreements.append(np.clip(np.einsum("pi,pq,qi->i", first, spread, turned) / (lengths[0] * lengths[1]), 0, 1))
+    return turns, agreements
 
 
 class AttributeRegression:
@@ -79,16 +106,16 @@ class AttributeRegression:
         self.moments = own.T @ residual[rated]
 
     @staticmethod
-    def solve_together(regressions: Sequence["AttributeRegression"], shapes: Sequence[int], n_axes: int,
-                       priors: Sequence[Floats], same_choices: bool) -> None:
-        """Weights that all domains have in common: of the shapes that all of them have, and of the factors that mean
-        the same. Each domain has weights of its own for the others."""
+    def solve_together(regressions: Sequence["AttributeRegression"], shapes: Sequence[int], common: NDArray[np.intp],
+                       priors: Sequence[Floats]) -> None:
+        """Weights that all domains have in common: of the shapes that all of them have, and of the factors that mean the
+        same, `common`. Each domain has weights of its own for the others."""
         n_shape, size = min(shapes), regressions[0].weights.shape[1] - shapes[0]
-        n_common = size if same_choices else n_axes
-        _solve(regressions, [[*range(n_shape), *range(t, t + n_common)] for t in shapes], priors)
-        if n_common < size:
+        others = np.setdiff1d(np.arange(size), common)
+        _solve(regressions, [[*range(n_shape), *(t + common)] for t in shapes], priors)
+        if len(others):
             for r, t, prior in zip(regressions, shapes, priors, strict=True):
-                _solve([r], [[*range(t + n_common, t + size)]], [prior])
+                _solve([r], [[*(t + others)]], [prior])
 
 
 def _solve(regressions: Sequence[AttributeRegression], places: Sequence[list[int]], priors: Sequence[Floats]) -> None:

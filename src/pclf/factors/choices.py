@@ -36,6 +36,7 @@ class Choice:
 
     places: Floats       # (chosen, Q) uncorrelated within a chooser, of variance 1
     variance: Floats     # (Q,) between choosers, the largest first
+    turn: Floats | None = None          # (Q, Q) to axes that mean the same in another domain, where some do
 
     def of_one(self, chosen: NDArray[np.int32]) -> Floats:
         """The best guess of where somebody stands who chose these. (Q,)"""
@@ -47,7 +48,8 @@ class Choice:
 
     def shrunk(self, sums: Floats, n: Floats | float) -> Floats:
         """The best guess from the sum of n places."""
-        return sums * self.variance / (self.variance * n + 1)
+        out: Floats = sums * self.variance / (self.variance * n + 1)
+        return out if self.turn is None else out @ self.turn
 
 
 def learn_choices(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int,

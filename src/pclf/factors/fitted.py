@@ -34,7 +34,7 @@ class DomainFactors:
     chosen: Choice            # items as people choose them
     choosers: Choice          # users as items are chosen by them
     n_rated: NDArray[np.int64]            # (U,) ratings of each user
-    company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste
+    company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste would
     gain: Floats              # (U,) how much more a user likes what they chose than others who chose it
     least: NDArray[np.int64]  # () level from which a rating is a choice
     lift: Floats              # (2,) what was added to the offset of items: a constant, and for the log of their count
@@ -75,6 +75,7 @@ class Factors:
     things: Population
     same_choices: bool       # whether places of choices mean the same in all domains
     n_attribute: int         # factors that lie along attributes; the others lie along choices
+    strange: Floats          # (Z,) how much of the tastes for what is chosen does not carry over to a domain, 0 to 1
     count: Floats            # (2,) mean and spread of the log counts of things
     hyper: Hyper
 
@@ -95,7 +96,7 @@ class Factors:
             about = there.user_about[codes]
             gaps[self.names.index(name)] = self._gap(there, there.users[codes], about, there.gain[codes])
         rows = self._mean(target, about) + self.people.expected(z, gaps)
-        return np.column_stack([rows, np.ones(len(rows))]).astype(np.float32)
+        return np.column_stack([rows, np.full(len(rows), self.strange[z])]).astype(np.float32)
 
     def place(self, rated: Rated) -> dict[str, Floats]:
         """The rows of a new user in all domains, from a few ratings in some of them. (D + 1,) each"""
@@ -103,7 +104,7 @@ class Factors:
         abouts = {name: self._about_guest(name, given) for name in self.domains}
         means = {name: self._mean(self.domains[name], abouts[name][None])[0] for name in self.domains}
         if not given:
-            return {name: np.append(mean, 1.0).astype(np.float32) for name, mean in means.items()}
+            return {name: np.append(mean, 1.0).astype(np.float32) for name, mean in means.items()}     # nothing is known
         domains = sorted(self.names.index(name) for name in given)
         names = [self.names[z] for z in domains]
         row = np.concatenate([means[name] for name in names])[None].astype(np.float64)
@@ -115,13 +116,15 @@ class Factors:
             joint_steps(self.people, domains, row, centre, trust, np.concatenate([g for g, _ in parts], axis=1),
                         [h for _, h in parts])
         placed = {name: row[0, a:b] for name, a, b in zip(names, ends, ends[1:], strict=False)}
-        gaps = {z: self._gap(self.domains[name], placed[name][None], abouts[name][None],
-                             self._gain(name, placed[name], m))
+        gaps = {z: self._gap(self.domains[name], placed[name][None], abouts[name][None], self._gain(name, placed[name], m))
                 for z, name, m in zip(domains, names, met, strict=True)}
         out = {}
         for name, mean in means.items():
-            here = placed[name] if name in placed else mean + self.people.expected(self.names.index(name), gaps)[0]
-            out[name] = np.append(here, unknown(len(given[name][0]) if name in given else 0)).astype(np.float32)
+            z = self.names.index(name)
+            if name in placed:
+                out[name] = np.append(placed[name], unknown(len(given[name][0]))).astype(np.float32)
+            else:
+                out[name] = np.append(mean + self.people.expected(z, gaps)[0], self.strange[z]).astype(np.float32)
         return out
 
     def place_item(self, domain: str, users: NDArray[np.int32], levels: NDArray[np.uint8],
@@ -148,12 +151,13 @@ class Factors:
     def _gap(self, there: DomainFactors, rows: Floats, about: Floats, gain: Floats) -> Floats:
         """How far rows are from where people are expected, for what it says about their rows elsewhere. (n, D)
 
-        Where tastes for what is chosen do not carry over, all that they did for a person at home goes with the offset:
-        who likes what they choose more than others do will choose well here too.
+        As far as tastes for what is chosen do not carry over, what they did for a person at home goes with the offset: who
+        likes what they choose more than others do will choose well here too.
         """
         out: Floats = rows - about @ there.user_weights
         if not self.same_choices:
-            out[:, 0] += gain
+            out[:, 0] += self.strange.max() * gain
+            out[:, there.n_shape:] = rows[:, there.n_shape:] - there.user_weights[0, there.n_shape:]
         return out
 
     def _gain(self, name: str, row: Floats, met: "Met") -> Floats:
@@ -188,10 +192,11 @@ class Factors:
         out: dict[str, NDArray[Any]] = {f"{prefix}.count": self.count}
         for z, domain in enumerate(self.domains.values()):
             for name, value in vars(domain).items():
-                parts = ({f"{name}.places": value.places, f"{name}.variance": value.variance}
+                parts = ({f"{name}.{part}": array for part, array in vars(value).items()}
                          if isinstance(value, Choice) else {name: value})
                 out |= {f"{prefix}.{z}.{key}": np.asarray(part) for key, part in parts.items()
                         if part is not None and name != "item_rows"}
+        out[f"{prefix}.strange"] = self.strange
         for side in ("people", "things"):
             population: Population = getattr(self, side)
             out |= {f"{prefix}.{side}.own.{z}": block for z, block in enumerate(population.own)}
@@ -208,7 +213,7 @@ class Factors:
         def domain(z: int) -> DomainFactors:
             own = {key.removeprefix(f"{prefix}.{z}."): array for key, array in arrays.items()
                    if key.startswith(f"{prefix}.{z}.")}
-            choices = {name: Choice(own.pop(f"{name}.places"), own.pop(f"{name}.variance"))
+            choices = {name: Choice(own.pop(f"{name}.places"), own.pop(f"{name}.variance"), own.pop(f"{name}.turn", None))
                        for name in ("chosen", "choosers")}
             return DomainFactors(**{"attribute_weights": None, **own, **choices})    # type: ignore[arg-type]
 
@@ -219,9 +224,10 @@ class Factors:
                               tuple(arrays[f"{prefix}.{side}.own.{z}"] for z in range(n)), between, freedom)
 
         domains = {name: domain(z) for z, name in enumerate(described["domains"])}
-        people, things = (population(*side) for side in zip(("people", "things"), described["freedom"], strict=True))
-        return cls(domains, people, things, described["same_choices"], described["n_attribute"],
-                   arrays[f"{prefix}.count"], Hyper(**described["hyper"]))
+        return cls(domains, population("people", described["freedom"][0]), population("things", described["freedom"][1]),
+                   described["same_choices"], described["n_attribute"], arrays[f"{prefix}.strange"],
+                   arrays[f"{prefix}.count"],
+                   Hyper(**described["hyper"]))
 
 
 @dataclass(frozen=True)
@@ -240,16 +246,14 @@ class Met:
     def of(cls, domain: DomainFactors, items: NDArray[np.int32], levels: NDArray[np.uint8]) -> "Met":
         from pclf.engines.cpu_rows import as_met
 
-        return cls(items, levels, *as_met(domain.items[items], domain.tilt), domain.item_square[items], domain.base,
-                   domain.tilt)
+        return cls(items, levels, *as_met(domain.items[items], domain.tilt), domain.item_square[items], domain.base, domain.tilt)
 
     @classmethod
     def of_users(cls, domain: DomainFactors, users: NDArray[np.int32], levels: NDArray[np.uint8]) -> "Met":
         from pclf.engines.cpu_rows import as_met, squares
 
         rows = domain.users[users]
-        return cls(users, levels, *as_met(rows, domain.tilt), squares(rows[:, domain.n_shape:]), domain.base,
-                   domain.tilt)
+        return cls(users, levels, *as_met(rows, domain.tilt), squares(rows[:, domain.n_shape:]), domain.base, domain.tilt)
 
     def collect(self, row: Floats) -> tuple[Floats, Floats]:
         """Gradient and Hessian of the newcomer's row. (1, D), (1, D, D)"""
@@ -283,9 +287,7 @@ def company_of(sums: Floats, n: NDArray[np.int64], factors: Floats, n_attribute:
 
 def joint_steps(population: Population, domains: Sequence[int], rows: Floats, means: Floats, trust: Floats,
                 gradient: Floats, hessians: Sequence[Floats]) -> Floats:
-    """A Newton step of the rows of some people in several domains, laid end to end, in place.
-
-    Their covariances. (n, N, N)
+    """A Newton step of the rows of some people in several domains, laid end to end, in place. Their covariances. (n, N, N)
 
     rows, means, gradient: (n, N). hessians: (n, D, D) for each domain. trust: (n,), changed too.
     """

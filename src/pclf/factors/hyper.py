@@ -18,6 +18,6 @@ class Hyper:
     taste: float = 0.7        # length of an item's factors before ratings say otherwise
     freedom: float = 4.0      # degrees of freedom of the users' shapes
     kin: float = 50.0         # rows that the other domains' covariance is worth, where domains are tied
-    habit: float = 0.9        # correlation of a person's rows in two domains before common people say what it is
+    habit: float = 0.95       # correlation of a person's rows in two domains before common people say what it is
     sameness: float = 0.95    # the same for a thing that is sold in two domains
     draw: float = 0.5         # absences of an item are drawn by this power of its events

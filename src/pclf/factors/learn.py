@@ -1,18 +1,17 @@
 """Learning the factor model: sweeps of Newton steps over people and things, and the population they come from.
 
-Inference is mean-field between users and items (Lim & Teh, KDD Cup 2007): the rows of one side are placed given those
-of the other, with their uncertainty; then means and covariances of both are found by empirical Bayes, so somebody with
-five ratings is shrunk as much as five ratings deserve. The rows of one person in several domains are placed in one
-step.
+Inference is mean-field between users and items (Lim & Teh, KDD Cup 2007): the rows of one side are placed given those of
+the other, with their uncertainty; then means and covariances of both are found by empirical Bayes, so somebody with five
+ratings is shrunk as much as five ratings deserve. The rows of one person in several domains are placed in one step.
 
 The mean of a row is a regression on what is known besides ratings (Agarwal & Chen, "Regression-based Latent Factor
-Models", KDD 2009): what a person chose to rate, who chose a thing and how many did, and the attributes of a thing.
-Ratings that are too few to find factors still say who likes which of these, so factors begin there. Domains that are
-tied have one regression, from which each of them departs as far as its ratings ask for.
+Models", KDD 2009): what a person chose to rate, who chose a thing and how many did, and the attributes of a thing. Ratings
+that are too few to find factors still say who likes which of these, so factors begin there. Domains that are tied have
+one regression, from which each of them departs as far as its ratings ask for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.engines import Lists, Machine
-from pclf.factors.attributes import AttributeRegression, attribute_axes
+from pclf.factors.attributes import AttributeRegression, align, attribute_axes
 from pclf.factors.choices import Choice, learn_choices
 from pclf.factors.fitted import FEW, DomainFactors, Factors, about_items, company_of, joint_steps
 from pclf.factors.hyper import Hyper
@@ -31,6 +30,7 @@ FIRST = 2            # sweep from which the population is learned
 START = 0.2          # variance of rows to begin with; half of it for all but the offset of an item
 JITTER = 0.2         # of an item's factors, so that no two axes begin alike
 TOGETHER = 2048      # people whose rows in several domains are placed at a time
+ALIKE = 0.5          # agreement from which factors of two domains have one regression
 COUNTS = 3           # numbers that say how often an item was chosen
 
 
@@ -83,16 +83,16 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     n_attribute = 0 if axes is None else axes.shape[1]
     size = n_attribute + n_factors
     people, things = (_Side.of(machine, sources, by_user, shapes, size) for by_user in (True, False))
-    people.population = _population(shapes, size, n_attribute, START, START, hyper.habit, ties, hyper.freedom)
+    agreement = [np.concatenate([np.ones(n_attribute), _fitting(own, n_factors, float(ties.choices))])
+                 for own in known.agreement]
+    people.population = _population(shapes, agreement, START, START, hyper.habit, hyper.freedom)
     for block, t in zip(people.population.own, shapes, strict=True):
         block[range(t, t + n_attribute), range(t, t + n_attribute)] = hyper.attribute_start
-    things.population = _population(shapes, size, n_attribute, START, START / 2, hyper.sameness,
-                                    ties, 0.0)
+    things.population = _population(shapes, agreement, START, START / 2, hyper.sameness, 0.0)
     people.set_about(known.people, ties.choices)
     things.set_about(known.things, ties.choices)
     for z, s in enumerate(sources):
-        along_choices = np.eye(len(things.guess[z]) - COUNTS, n_factors)
-        things.guess[z][COUNTS:, shapes[z] + n_attribute:] = hyper.taste * along_choices
+        things.guess[z][COUNTS:, shapes[z] + n_attribute:] = hyper.taste * np.eye(len(things.guess[z]) - COUNTS, n_factors)
         if axes is not None:
             things.attributes[z] = AttributeRegression.of(s.attributes, axes, hyper.taste, shapes[z], size)
         things.expect(z, things.guess[z])
@@ -107,8 +107,8 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
         people.step(things, bases, tilt)
         steps = things.step(people, bases, tilt)
         if sweep >= FIRST:
-            people.learn(hyper, ties, n_attribute, fixed_shape=True)            # `base` says how everybody rates
-            things.learn(hyper, ties, n_attribute, fixed_shape=False)
+            people.learn(hyper, ties, agreement, fixed_shape=True)            # `base` says how everybody rates
+            things.learn(hyper, ties, agreement, fixed_shape=False)
         for z, (gradient, hessian) in enumerate(steps):
             bases[z] = bases[z] + np.clip(np.linalg.solve(hessian + np.eye(len(gradient)), gradient), -0.5, 0.5)
             bases[z] -= bases[z].mean()
@@ -123,9 +123,21 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
         domains[s.name] = DomainFactors(
             users[z].astype(np.float32), items[z].astype(np.float32), bases[z], machine.get(things.square[z]),
             people.weights[z], things.weights[z], things.attribute_weights(z), known.people[z].astype(np.float32),
-            Choice(chosen.places[s.thing], chosen.variance), Choice(choosers.places[s.person], choosers.variance),
+            Choice(chosen.places[s.thing], chosen.variance),
+            Choice(choosers.places[s.person], choosers.variance, choosers.turn),
             np.bincount(s.user, minlength=s.n_users), company, gain, np.array(s.least), lift)
-    return Factors(domains, people.population, things.population, ties.choices, n_attribute, known.count, hyper)
+    strange = np.array([_strange(agreement[z][n_attribute:], people.population.own[z][shapes[z] + n_attribute:, shapes[z]
+                                 + n_attribute:], items[z][:, shapes[z] + n_attribute:], ties) for z in range(len(sources))])
+    return Factors(domains, people.population, things.population, ties.choices, n_attribute, strange, known.count, hyper)
+
+
+def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> float:
+    """How much of the tastes for what is chosen does not carry over: 1 less their agreement, axes counting by what they do.
+
+    Where people or things tie domains, what carries over is learned; still somebody who never rated here is new.
+    """
+    weight = np.diag(tastes) * np.square(factors).mean(axis=0)
+    return 1.0 if ties.choices or not weight.sum() else float(1 - (weight @ agreement**2) / weight.sum())
 
 
 def _company(source: Source, users: Floats, items: Floats, weights: Floats, n_shape: int, n_attribute: int,
@@ -150,6 +162,7 @@ class About:
     chosen: list[Choice]         # things as people choose them, of all domains that are analysed together
     choosers: list[Choice]       # people as things are chosen by them
     count: Floats                # (2,) mean and spread of the log counts of things
+    agreement: list[Floats]      # (Q,) how far an axis of choices means the same as in the first domain
 
 
 def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, machine: Machine) -> About:
@@ -162,16 +175,16 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
         counts += np.bincount(s.thing[s.item[s.chosen]], minlength=len(counts))
     logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
     count = np.array([logs.mean(), max(logs.std(), 1e-9)])
-    out = About([], [], [], [], count)
+    out = About([], [], [], [], count, [])
     for group in [list(sources)] if ties.choices else [[s] for s in sources]:
         person = np.concatenate([s.person[s.user[s.chosen]] for s in group])
         thing = np.concatenate([s.thing[s.item[s.chosen]] for s in group])
-        n_people, n_things = (1 + max(int(getattr(s, side).max(initial=-1)) for s in group)
-                              for side in ("person", "thing"))
+        n_people, n_things = (1 + max(int(getattr(s, side).max(initial=-1)) for s in group) for side in ("person", "thing"))
         by_user, by_item = machine.lists(person, thing, np.zeros(len(person), np.uint8), n_people, n_things, 1, 0)
-        of_domains = (_counts([s.person[s.user[s.chosen]] for s in group], n_people),
-                      _counts([s.thing[s.item[s.chosen]] for s in group], n_things))
-        chosen, choosers = learn_choices(by_user, by_item, of_domains, hyper.places,
+        of_domains = [np.stack([np.bincount(getattr(s, kind)[codes[s.chosen]], minlength=n) for s, codes in pairs], axis=1).astype(np.float64)
+                      for kind, n, pairs in (("person", n_people, [(s, s.user) for s in group]),
+                                             ("thing", n_things, [(s, s.item) for s in group]))]
+        chosen, choosers = learn_choices(by_user, by_item, (of_domains[0], of_domains[1]), hyper.places,
                                          np.random.default_rng(seed), machine)
         stand = np.column_stack([np.ones(n_people), chosen.of_all(by_user, machine)])
         known = about_items(counts[:n_things], count, choosers.of_all(by_item, machine))
@@ -180,12 +193,24 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
             out.things.append(known[s.thing])
             out.chosen.append(chosen)
             out.choosers.append(choosers)
+            out.agreement.append(np.full(chosen.places.shape[1], float(ties.choices)))
+    if ties.attributes and not ties.choices:
+        _align(out, sources)
     return out
 
 
-def _counts(rows: Sequence[NDArray[np.int32]], n: int) -> Floats:
-    """How often each of n rows comes, a domain a column. (n, Z)"""
-    return np.stack([np.bincount(own, minlength=n) for own in rows], axis=1).astype(np.float64)
+def _align(about: About, sources: Sequence[Source]) -> None:
+    """Axes of choices that attributes tie together are turned onto those of the largest domain."""
+    known = [z for z, s in enumerate(sources) if s.attributes is not None and s.attributes.nnz]
+    known.sort(key=lambda z: -len(sources[z].level))
+    sizes = {about.chosen[z].places.shape[1] for z in known}
+    if len(known) < 2 or len(sizes) > 1:
+        return
+    turns, agreements = align([about.things[z][:, COUNTS:] for z in known], [sources[z].attributes for z in known])
+    for z, turn, agreement in zip(known, turns, agreements, strict=True):
+        about.things[z][:, COUNTS:] = about.things[z][:, COUNTS:] @ turn
+        about.choosers[z] = replace(about.choosers[z], turn=turn)
+        about.agreement[z] = agreement
 
 
 def _base(source: Source) -> Floats:
@@ -195,7 +220,7 @@ def _base(source: Source) -> Floats:
 
 
 def _lift(source: Source, tilt: Floats, hyper: Hyper) -> Floats:
-    """From odds among drawn absences to odds among items drawn equally often: a constant, and for log counts. (2,)"""
+    """From odds among drawn absences to odds among items drawn equally often: a constant, and for the log count. (2,)"""
     if not source.least:
         return np.zeros(2)
     weight = draw_weights(np.bincount(source.item[source.chosen], minlength=source.n_items), hyper.draw)
@@ -210,17 +235,23 @@ def draw_weights(n: NDArray[np.int64], power: float) -> Floats:
     return out
 
 
-def _population(shapes: tuple[int, ...], size: int, n_attribute: int, offset: float, others: float, correlation: float,
-                ties: Ties, freedom: float) -> Population:
+def _fitting(agreement: Floats, n: int, beyond: float) -> Floats:
+    """Agreement of n factors, of which the first lie along axes of choices."""
+    return np.concatenate([agreement[:n], np.full(max(0, n - len(agreement)), beyond)])
+
+
+def _population(shapes: tuple[int, ...], agreement: Sequence[Floats], offset: float, others: float, correlation: float,
+                freedom: float) -> Population:
     """To begin with: small variances, and the guessed correlation between domains on the axes that mean the same."""
+    size = len(agreement[0])
     own = [np.diag([offset, *[others] * (t + size - 1)]) for t in shapes]
     between = {}
     for a, b in combinations(range(len(shapes)), 2):
         k = np.zeros((shapes[a] + size, shapes[b] + size))
         n = min(shapes[a], shapes[b])
         k[range(n), range(n)] = correlation
-        for i in range(size if ties.choices else n_attribute):
-            k[shapes[a] + i, shapes[b] + i] = correlation
+        for i in range(size):
+            k[shapes[a] + i, shapes[b] + i] = correlation * agreement[a][i] * agreement[b][i]
         between[a, b] = k
     return Population(shapes, tuple(own), between, freedom)
 
@@ -251,8 +282,7 @@ class _Side:
         self.moments: dict[tuple[int, int], tuple[Floats, float]] = {}
 
     @classmethod
-    def of(cls, machine: Machine, sources: Sequence[Source], by_user: bool, shapes: tuple[int, ...],
-           size: int) -> "_Side":
+    def of(cls, machine: Machine, sources: Sequence[Source], by_user: bool, shapes: tuple[int, ...], size: int) -> "_Side":
         n_rows = [s.n_users if by_user else s.n_items for s in sources]
         out = cls(machine, shapes, n_rows, size)
         row = [s.user if by_user else s.item for s in sources]
@@ -342,8 +372,7 @@ class _Side:
         for some in (slice(i, i + TOGETHER) for i in range(0, len(rows), TOGETHER)):
             gradient = np.concatenate([g[some] for g, _ in parts], axis=1)
             trust = tied.trust[some]
-            cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient,
-                              [h[some] for _, h in parts])
+            cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient, [h[some] for _, h in parts])
             covs += cov.sum(axis=0)
             shape_covs += np.einsum("n,nij->ij", tied.trust_before(some), cov)
             gap = rows[some] - means[some]
@@ -365,8 +394,12 @@ class _Side:
             before, n = self.moments.get((a, b), (0.0, 0.0))
             self.moments[a, b] = before + weighted[np.ix_(at, at)], n + len(rows)
 
-    def learn(self, hyper: Hyper, ties: Ties, n_attribute: int, *, fixed_shape: bool) -> None:
-        """The population of the rows as they are. fixed_shape: the mean of a shape is 0 but for what is known."""
+    def learn(self, hyper: Hyper, ties: Ties, agreement: Sequence[Floats], *, fixed_shape: bool) -> None:
+        """The population of the rows as they are. fixed_shape: the mean of a shape is 0 but for what is known.
+
+        agreement: how far a factor means the same in a domain as in others.
+        """
+        common = np.flatnonzero(np.min(agreement, axis=0) > ALIKE)
         pooled = self._pooled_weights(hyper, fixed_shape) if self.pooled else self.guess
         for z in range(len(self.rows)):
             weights = self._regression(z, pooled[z], hyper, fixed_shape)
@@ -378,8 +411,8 @@ class _Side:
         with_attributes = [z for z, r in enumerate(self.attributes) if r is not None]
         if with_attributes:
             AttributeRegression.solve_together(
-                [r for r in self.attributes if r is not None], [self.shapes[z] for z in with_attributes], n_attribute,
-                [self.population.own[z] for z in with_attributes], ties.choices)
+                [r for r in self.attributes if r is not None], [self.shapes[z] for z in with_attributes], common,
+                [self.population.own[z] for z in with_attributes])
         own, numbers = [], []
         for z in range(len(self.rows)):
             self.expect(z, self.weights[z])
@@ -391,28 +424,27 @@ class _Side:
                                   get(gaps[:, :t].T @ (trust[:, None] * gaps[:, :t])) + shape_cov, len(gaps)))
             numbers.append(len(gaps))
         if len(own) > 1 and ties.any:
-            own = [self._near_kin(z, own, numbers, hyper, ties, n_attribute) for z in range(len(own))]
+            own = [self._near_kin(z, own, numbers, hyper, common) for z in range(len(own))]
         population = self.population.with_own(own)
         if self.moments:
-            guess = _population(self.shapes, self.size, n_attribute, 1.0, 1.0,
-                                hyper.habit if fixed_shape else hyper.sameness, ties, 0.0).between
+            guess = _population(self.shapes, agreement, 1.0, 1.0, hyper.habit if fixed_shape else hyper.sameness,
+                                0.0).between
             between = dict(population.between)
             for (a, b), (moments, n) in self.moments.items():
                 between[a, b] = learned_between(moments, len(own[a]), n, guess[a, b], hyper.kin)
             population = population.with_between(between)
         self.population = population
 
-    def _near_kin(self, z: int, own: Sequence[Floats], numbers: Sequence[int], hyper: Hyper, ties: Ties,
-                  n_attribute: int) -> Floats:
+    def _near_kin(self, z: int, own: Sequence[Floats], numbers: Sequence[int], hyper: Hyper,
+                  common: NDArray[np.intp]) -> Floats:
         """A covariance between what a domain's rows say and what those of the others do, on axes that mean the same."""
         size, t = len(own[z]), self.shapes[z]
         others = [y for y in range(len(own)) if y != z]
-        n_axes = self.size if ties.choices else n_attribute
         expected, weight = np.zeros((size, size)), 0.0
         for y in others:
             n = min(t, self.shapes[y])
-            mine = np.concatenate([np.arange(n), t + np.arange(n_axes)]).astype(int)
-            theirs = np.concatenate([np.arange(n), self.shapes[y] + np.arange(n_axes)]).astype(int)
+            mine = np.concatenate([np.arange(n), t + common])
+            theirs = np.concatenate([np.arange(n), self.shapes[y] + common])
             block = np.zeros((size, size))
             rest = np.setdiff1d(np.arange(size), mine)
             block[np.ix_(mine, mine)] = own[y][np.ix_(theirs, theirs)]
