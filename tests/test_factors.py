@@ -10,7 +10,7 @@ from pclf.engines import cpu, cpu_rows
 from pclf.engines.cpu_rows import Cores, as_met, empty_sums, newton, precisions, squares, vectors
 from pclf.engines.reference import Seen, row_step
 from pclf.engines.reference import collect as collect_literally
-from pclf.factors.attributes import AttributeRegression, attribute_axes
+from pclf.factors.attributes import AttributeRegression, align, attribute_axes
 from pclf.factors.choices import learn_choices
 from pclf.factors.fitted import joint_steps
 from pclf.factors.hyper import Hyper
@@ -57,7 +57,7 @@ class Rows:
         some = slice(self.indptr[row], self.indptr[row + 1])
         others = self.others[self.other[some]].astype(float)
         n = self.size - self.shape
-        doubts = np.array([triangle(self.squares[i], n) for i in self.other[some]]).reshape(-1, n, n)
+        doubts = np.array([triangle(self.squares[i], n) for i in self.other[some]]).reshape(len(others), n, n)
         doubts = doubts - np.einsum("nf,ng->nfg", others[:, self.shape:], others[:, self.shape:])
         return Seen(others, doubts, self.level[some], self.base, self.tilt)
 
@@ -307,8 +307,8 @@ def solved(parts, noise, rounds=10):
     for _ in range(rounds):
         for own, rows in parts:
             own.add(rows, np.ones(len(rows), bool))
-        AttributeRegression.solve_together([own for own, _ in parts], [2] * len(parts), 3,
-                                           [noise**2 * np.eye(5)] * len(parts), True)
+        AttributeRegression.solve_together([own for own, _ in parts], [2] * len(parts), np.arange(3),
+                                           [noise**2 * np.eye(5)] * len(parts))
 
 
 def test_weights_of_attributes_are_found_and_those_of_chance_are_next_to_nothing():
@@ -330,7 +330,7 @@ def test_two_domains_have_one_regression_on_what_means_the_same():
     np.testing.assert_array_equal(small.weights, own.weights)
     for part, x in ((own, rows), (small, few)):
         part.add(x, np.ones(len(x), bool))
-    AttributeRegression.solve_together([own, small], [2, 2], 1, [0.09 * np.eye(5)] * 2, same_choices=False)
+    AttributeRegression.solve_together([own, small], [2, 2], np.arange(1), [0.09 * np.eye(5)] * 2)
     np.testing.assert_array_equal(small.weights[:, :3], own.weights[:, :3])
     assert not np.allclose(small.weights[:, 3:], own.weights[:, 3:], atol=0.05)
     np.testing.assert_allclose(own.weights[:, 3:], weights[:, 3:], atol=0.1)
@@ -346,6 +346,21 @@ def test_attribute_axes_are_what_domains_have_in_common():
     np.testing.assert_allclose(spread, 1)
     assert attribute_axes([a], 8).shape == (5, 3)
     assert attribute_axes([None, sparse.csr_matrix((4, 5))], 8) is None
+
+
+def test_axes_of_choices_are_aligned_by_the_attributes_that_lie_on_them():
+    """Two catalogues with the same genres; the axes of the second come in another order, and turned."""
+    rng = np.random.default_rng(0)
+    attributes = [sparse.csr_matrix(np.eye(6)[rng.integers(0, 6, n)]) for n in (300, 200)]
+    places = rng.normal(size=(6, 3))
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    first, second = (a @ places + 0.2 * rng.normal(size=(a.shape[0], 3)) for a in attributes)
+    turns, agreements = align([first, second @ turn], attributes)
+    np.testing.assert_allclose(turns[0], np.eye(3), atol=1e-9)
+    np.testing.assert_allclose(turns[1], turn.T, atol=0.1)
+    np.testing.assert_allclose(agreements, 1, atol=0.02)
+    noise = align([first, rng.normal(size=second.shape)], attributes)[1][1]       # which can be turned to agree a little
+    assert noise.mean() < 0.9
 
 
 def expected_error(user, item, level, test, **hyper):
@@ -620,7 +635,7 @@ def test_a_new_item_is_placed_by_attributes_by_ratings_or_by_both(regions):
     fans, foes = order[-30:], order[:30]
     by_attributes = model.fold_in_item("films", attributes={"region": "Japanese"})
     assert model.predict("films", fans, by_attributes).mean() > model.predict("films", foes, by_attributes).mean() + 0.5
-    against = {person: 1 for person in fans[:15]} | {person: 5 for person in foes[:15]}
+    against = dict.fromkeys(fans[:15], 1) | dict.fromkeys(foes[:15], 5)
     by_ratings = model.fold_in_item("films", against)
     assert model.predict("films", fans, by_ratings).mean() < model.predict("films", foes, by_ratings).mean() - 0.5
     both = model.fold_in_item("films", against, attributes={"region": "Japanese"})
@@ -655,7 +670,7 @@ def test_factors_are_the_same_in_a_file(kind, request, tmp_path):
 
 
 def test_hyper_says_what_it_does_not_know():
-    data, _ = one_world(20)
+    data, _ = one_world(60)
     with pytest.raises(ValueError, match=r"hyper must have names among: shape, .*; got \{'sweep': 3\}"):
         pclf.PCLF(**ONLY, hyper={"sweep": 3}).fit(data)
     one, two = (pclf.PCLF(**ONLY, hyper=hyper).fit(data) for hyper in (Hyper(sweeps=2), {"sweeps": 2}))
