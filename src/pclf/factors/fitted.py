@@ -33,6 +33,7 @@ class DomainFactors:
     user_about: Floats        # (U, 1 + Q) what users are regressed on
     chosen: Choice            # items as people choose them
     choosers: Choice          # users as items are chosen by them
+    count: Floats             # (4,) see `about_items`; over all domains that choices tie together
     n_rated: NDArray[np.int64]            # (U,) ratings of each user
     n_item: NDArray[np.int64]             # (V,) ratings of each item
     company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste would
@@ -99,7 +100,6 @@ class Factors:
     same_choices: bool       # whether places of choices mean the same in all domains
     n_attribute: int         # factors that lie along attributes; the others lie along choices
     strange: Floats          # (Z,) how much of the tastes for what is chosen does not carry over to a domain, 0 to 1
-    count: Floats            # (4,) see `about_items`
     hyper: Hyper
 
     @cached_property
@@ -156,7 +156,7 @@ class Factors:
         """The row of a new item from its attributes and a few ratings; the users' rows count as certain. (D,)"""
         own, z = self.domains[domain], self.names.index(domain)
         chose = users[levels >= own.least]
-        about = about_items(np.array([len(chose)]), self.count, own.choosers.of_one(chose)[None])
+        about = about_items(np.array([len(chose)]), own.count, own.choosers.of_one(chose)[None])
         mean = about @ own.item_weights
         if attributes is not None and own.attribute_weights is not None:
             mean = mean + attributes @ own.attribute_weights
@@ -215,14 +215,13 @@ class Factors:
 
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        out: dict[str, NDArray[Any]] = {f"{prefix}.count": self.count}
+        out: dict[str, NDArray[Any]] = {f"{prefix}.strange": self.strange}
         for z, domain in enumerate(self.domains.values()):
             for name, value in vars(domain).items():
                 parts = ({f"{name}.{part}": array for part, array in vars(value).items()}
                          if isinstance(value, Choice) else {name: value})
                 out |= {f"{prefix}.{z}.{key}": np.asarray(part) for key, part in parts.items()
                         if part is not None and name in DomainFactors.__dataclass_fields__}
-        out[f"{prefix}.strange"] = self.strange
         for side in ("people", "things"):
             population: Population = getattr(self, side)
             out |= {f"{prefix}.{side}.own.{z}": block for z, block in enumerate(population.own)}
@@ -252,7 +251,6 @@ class Factors:
         domains = {name: domain(z) for z, name in enumerate(described["domains"])}
         return cls(domains, population("people", described["freedom"][0]), population("things", described["freedom"][1]),
                    described["same_choices"], described["n_attribute"], arrays[f"{prefix}.strange"],
-                   arrays[f"{prefix}.count"],
                    Hyper(**described["hyper"]))
 
 
