@@ -39,6 +39,7 @@ class DomainFactors:
     company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste would
     gain: Floats              # (U,) how much more a user likes what they chose than others who chose it
     new_items: Floats         # (V, 1 + F) offset and factors of items as if they were new: by their attributes alone
+    appeal: Floats            # () how much a taste for an item raises the log odds of choosing it
     picks: Floats             # (U,) how much better what a user chose is for them than it would seem if it were new
     least: NDArray[np.int64]  # () level from which a rating is a choice
     lift: Floats              # (2,) what was added to the offset of items: a constant, and for the log of their count
@@ -68,6 +69,14 @@ class DomainFactors:
         unknown is as good as what this person chose before. (n, D + 2)
         """
         return with_extras(self.users[codes], unknown(self.n_rated[codes]), self.picks[codes])
+
+    def lifts(self, rows: Floats) -> Floats:
+        """How many times as probable as for anybody tastes make the choice of each item. rows: (n, D + 2). (n, V)"""
+        size = self.users.shape[1]
+        taste = (rows[:, self.n_shape:size] - self.user_weights[0, self.n_shape:]) @ self.item_factors.T
+        out: Floats = np.exp(self.appeal * taste)
+        share = self.n_item / max(1, self.n_item.sum())
+        return out / np.maximum(out @ share, 1e-12)[:, None]
 
     @cached_property
     def better(self) -> Floats:

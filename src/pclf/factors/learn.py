@@ -31,6 +31,7 @@ START = 0.2          # variance of rows to begin with; half of it for all but th
 JITTER = 0.2         # of an item's factors, so that no two axes begin alike
 TOGETHER = 2048      # people whose rows in several domains are placed at a time
 ALIKE = 0.5          # agreement from which factors of two domains have one regression
+MOST = 3.0           # appeal
 COUNTS = 3           # numbers that say how often an item was chosen
 
 
@@ -125,7 +126,8 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
             people.weights[z], things.weights[z], things.attribute_weights(z), known.people[z].astype(np.float32),
             known.chosen[z], known.choosers[z], known.count[z], np.bincount(s.user, minlength=s.n_users),
             np.bincount(s.item, minlength=s.n_items), company, gain,
-            new.astype(np.float32), picks, np.array(s.least), lift)
+            new.astype(np.float32), _appeal(s, users[z], items[z], people.weights[z], shapes[z], machine), picks,
+            np.array(s.least), lift)
     strange = np.array([_strange(agreement[z][n_attribute:], people.population.own[z][shapes[z] + n_attribute:, shapes[z]
                                  + n_attribute:], items[z][:, shapes[z] + n_attribute:], ties) for z in range(len(sources))])
     return Factors(domains, people.population, things.population, ties.choices, n_attribute, strange, hyper)
@@ -138,6 +140,19 @@ def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> 
     """
     weight = np.diag(tastes) * np.square(factors).mean(axis=0)
     return 1.0 if ties.choices or not weight.sum() else float(1 - (weight @ agreement**2) / weight.sum())
+
+
+def _appeal(source: Source, users: Floats, items: Floats, weights: Floats, n_shape: int, machine: Machine) -> Floats:
+    """How much tastes raise the odds of a choice: if choices are drawn by exp(appeal * taste) times how often each is chosen,
+    the tastes for what was chosen are higher by appeal times their variance. ()"""
+    user, item = source.user[source.chosen], source.item[source.chosen]
+    by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
+    tastes, factors, n = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:], max(1, len(user))
+    of_user, of_item = by_user.n_chosen / n, by_item.n_chosen / n
+    chosen = float(np.einsum("uf,uf->", tastes, machine.get(by_user.sums(machine.put(factors))))) / n
+    mean = float((of_user @ tastes) @ (of_item @ factors))
+    square = float(np.einsum("fg,fg->", tastes.T @ (of_user[:, None] * tastes), factors.T @ (of_item[:, None] * factors)))
+    return np.array(np.clip((chosen - mean) / max(square - mean**2, 1e-9), 0, MOST))
 
 
 def _new_items(things: "_Side", z: int, count: Floats) -> Floats:

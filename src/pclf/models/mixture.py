@@ -458,11 +458,15 @@ class Mixture(_Contract):
             return np.empty((len(values), len(users), 0), np.float32), pooled
         return np.stack(self.mixture_.user_factors(domain, users.memberships, np.eye(len(values)))), pooled
 
-    def _top_n(self, people: People, n: int, exclude_seen: bool,
-               allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], Floats]:
+    def _item_vectors(self, domain: str) -> Floats | None:
+        own = self._here(domain)
+        return self.mixture_.item_factors(domain).T if own is None else own.item_factors
+
+    def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+               rank: str) -> tuple[NDArray[np.int32], Floats]:
         """On the GPU that the model was fitted on, if there is one."""
         if self._device is None or not allowed.all():
-            return super()._top_n(people, n, exclude_seen, allowed)
+            return super()._top_n(people, n, exclude_seen, allowed, rank)
         from pclf.engines.gpu import score_top_n
 
         side, own = self._users(people), self._here(people.domain)
