@@ -363,6 +363,16 @@ def test_axes_of_choices_are_aligned_by_the_attributes_that_lie_on_them():
     assert chance.mean() < 0.9
 
 
+def test_axes_stay_as_they_are_where_attributes_do_not_say_how_they_turn():
+    """One genre tells one direction; rounding must not decide about the others."""
+    rng = np.random.default_rng(0)
+    attributes = [sparse.csr_matrix((rng.random((n, 1)) < 0.4).astype(float)) for n in (300, 200)]
+    directions = [a @ np.array([[1.0, 0.5, 0.2]]) for a in attributes]
+    turns = [align([x + 1e-7 * rng.normal(size=x.shape) for x in directions], attributes)[0][1] for _ in range(2)]
+    np.testing.assert_allclose(turns[0], turns[1], atol=1e-3)
+    np.testing.assert_allclose(turns[0], np.eye(3), atol=0.02)
+
+
 def expected_error(user, item, level, test, **hyper):
     """Fit factors to all ratings but the test ones, which they are judged by."""
     data = pclf.Ratings.from_arrays({"d": (user, item, level + 1)}, scale=(1, 5))
