@@ -359,8 +359,18 @@ def test_axes_of_choices_are_aligned_by_the_attributes_that_lie_on_them():
     np.testing.assert_allclose(turns[0], np.eye(3), atol=1e-9)
     np.testing.assert_allclose(turns[1], turn.T, atol=0.1)
     np.testing.assert_allclose(agreements, 1, atol=0.02)
-    noise = align([first, rng.normal(size=second.shape)], attributes)[1][1]       # which can be turned to agree a little
-    assert noise.mean() < 0.9
+    chance = align([first, rng.normal(size=second.shape)], attributes)[1][1]      # which is turned to agree a little
+    assert chance.mean() < 0.9
+
+
+def test_axes_stay_as_they_are_where_attributes_do_not_say_how_they_turn():
+    """One genre tells one direction; rounding must not decide about the others."""
+    rng = np.random.default_rng(0)
+    attributes = [sparse.csr_matrix((rng.random((n, 1)) < 0.4).astype(float)) for n in (300, 200)]
+    directions = [a @ np.array([[1.0, 0.5, 0.2]]) for a in attributes]
+    turns = [align([x + 1e-7 * rng.normal(size=x.shape) for x in directions], attributes)[0][1] for _ in range(2)]
+    np.testing.assert_allclose(turns[0], turns[1], atol=1e-3)
+    np.testing.assert_allclose(turns[0], np.eye(3), atol=0.02)
 
 
 def expected_error(user, item, level, test, **hyper):
@@ -432,7 +442,7 @@ def test_things_sold_in_two_shops_are_known_in_both(shops):
     merged = fitted_shops({"both": (np.concatenate([u, 1000 + v]), np.concatenate([i, j]), np.concatenate([r, s]))},
                           test)[1]
     assert tied < 1.04 * merged
-    assert tied < 0.9 * alone
+    assert tied < 0.85 * alone
 
 
 def test_a_bridge_is_used_where_it_helps_and_said_so(shops):

@@ -151,9 +151,9 @@ class PCLF(Mixture, Recommender):
                                                   self.early_stopping)
                 trial = _Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]),
                                {ties: learner.fit(part, ties, trial_seed, swept) for ties in variants})
-            runs = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter)
+            runs, interrupted = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter)
             factors: dict[str, Factors] = {}
-            interrupted, lists = runs[-1].interrupted, None
+            lists = None
             try:
                 if not interrupted and learner.domains:
                     wanted = {name: trial.ties(name) if trial else learner.ties for name in learner.domains}
