@@ -16,7 +16,7 @@ Against RMGM: domains keep patterns of their own. Against FMM: they share some. 
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
 from typing import Any, Self
@@ -55,6 +55,7 @@ MANY = 150_000                 # ratings that support more than the fewest
 AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
 ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
 APART = Ties(False, False, False)
+HARM = 1.5                     # standard errors by which a bridge must harm to be left out
 TOGETHER = 4096                # people whose lists are looked at together
 
 
@@ -404,22 +405,20 @@ class _Trial:
         self._chosen: dict[str, Ties] = {}
 
     def ties(self, name: str) -> Ties:
-        """What a domain is tied by: all bridges, or those without which held-out ratings are better predicted.
+        """What a domain is tied by: all bridges, or the most of them that do not surely harm held-out ratings.
 
-        What attributes do for people who are new here, known people's ratings cannot tell, so they are left out only
-        where they do harm that is more than chance.
+        Bridges do most for people who are new here, and of these held-out ratings of known people cannot tell. So a bridge
+        is left out only where it does harm that is more than chance.
         """
         if name not in self._chosen:
             scores = {ties: self._log_scores(name, ties) for ties in self.fits}
             best = max(scores, key=lambda ties: scores[ties].mean() if len(scores[ties]) else 0.0)
-            for ties in self.fits:
+
+            def harmless(ties: Ties) -> bool:
                 loss = scores[best] - scores[ties]
-                doubt = loss.std() / np.sqrt(max(1, len(loss))) if len(loss) else 0.0
-                if ties.attributes and not best.attributes and replace(best, attributes=True) == ties \
-                        and loss.mean() <= doubt:
-                    best = ties
-                    break
-            self._chosen[name] = best if len(scores[best]) else list(self.fits)[-1]
+                return len(loss) < 2 or loss.mean() <= HARM * loss.std(ddof=1) / np.sqrt(len(loss))
+
+            self._chosen[name] = max(filter(harmless, self.fits), key=lambda ties: (ties.number, ties == best))
         return self._chosen[name]
 
     def weights(self, name: str) -> tuple[float, float, float]:
