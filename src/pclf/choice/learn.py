@@ -77,7 +77,8 @@ class Choice:
         for z, (items, setting, calibration, crossing) in enumerate(zip(
                 self.items, self.settings, self.calibrations, self.crossings, strict=True)):
             arrays |= items.to_arrays(f"{prefix}.{z}.items")
-            arrays |= {f"{prefix}.{z}.setting": np.array(setting), f"{prefix}.{z}.calibration": np.array(calibration)}
+            arrays |= {f"{prefix}.{z}.setting": np.array([*setting, *calibration[:2]]),
+                       f"{prefix}.{z}.curve": np.array(calibration[2:])}
             arrays |= crossing.to_arrays(f"{prefix}.{z}.crossing") if crossing else {}
         return arrays
 
@@ -85,8 +86,9 @@ class Choice:
     def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_domains: int) -> "Choice":
         every = [f"{prefix}.{z}" for z in range(n_domains)]
         return cls(tuple(Items.from_arrays(f"{name}.items", arrays) for name in every),
-                   tuple(Setting(*arrays[f"{name}.setting"].tolist()) for name in every),
-                   tuple(Calibration(*arrays[f"{name}.calibration"].tolist()) for name in every),
+                   tuple(Setting(*arrays[f"{name}.setting"][:2].tolist()) for name in every),
+                   tuple(Calibration(*arrays[f"{name}.setting"][2:].tolist(), *map(tuple, arrays[f"{name}.curve"].tolist()))
+                         for name in every),
                    tuple(Crossing.from_arrays(f"{name}.crossing", arrays) if f"{name}.crossing.left" in arrays else None
                          for name in every))
 

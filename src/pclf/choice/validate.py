@@ -23,6 +23,7 @@ HIDDEN = 0.2                                     # of what they chose
 PENALTIES = tuple(10.0 * 4**k for k in range(6))
 PULLS = (0.0, 0.1, 0.3, 1.0)
 DEPTH = 20                                       # places of the lists that are looked at
+BINS = 40                                        # of a calibration
 SMALLEST = 1e-3                                  # an expected count below which items are alike
 
 
@@ -34,20 +35,25 @@ class Setting(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """P(chosen) = 1 / (1 + exp(-(a + b log(expected) + c log(choices of the person)))).
+    """P(chosen) as a rising curve over  b log(expected) + c log(choices of the person).
 
-    It is the probability that the item is among the next choices of a person, of whom as many are to come as a quarter
-    of those that are known: what was hidden, of what was left.
+    It is the probability that the item is among the next choices of a person, of which as many are to come as a quarter
+    of those that are known: of what people had chosen, a fifth was hidden, and four fifths were left.
     """
 
-    a: float = 0.0
     b: float = 1.0
     c: float = 0.0
+    at: tuple[float, ...] = (0.0,)
+    logits: tuple[float, ...] = (0.0,)
 
     def probability(self, expected: Floats, n_chosen: Floats) -> NDArray[np.float64]:
-        each = self.c * np.log(np.maximum(n_chosen, 1))[:, None]
-        logit = self.a + self.b * np.log(np.maximum(expected, SMALLEST)) + each
+        logit = np.interp(self.place(expected, n_chosen), self.at, self.logits)
         out: NDArray[np.float64] = 1 / (1 + np.exp(-logit))
+        return out
+
+    def place(self, expected: Floats, n_chosen: Floats) -> Floats:
+        each = self.c * np.log(np.maximum(n_chosen, 1))[:, None]
+        out: Floats = self.b * np.log(np.maximum(expected, 0) + SMALLEST) + each
         return out
 
 
@@ -114,19 +120,33 @@ def peak(penalties: tuple[float, ...], gains: list[float]) -> float:
 
 
 def calibrate(expected: Floats, shown: Rows, hidden: Rows, n_steps: int = 25) -> Calibration:
-    """Logistic regression of whether a pair was hidden, over all pairs that were not shown, by Newton's steps."""
+    """From whether each pair was hidden, of all that were not shown.
+
+    Logistic regression by Newton's steps weighs the two logarithms; the curve over their sum rises through the shares
+    of pairs in bins of as many hits each (Zadrozny & Elkan, KDD 2002).
+    """
+    from sklearn.isotonic import isotonic_regression
+
     n_chosen = np.diff(shown.indptr).astype(float)
-    open_, came = np.ones(expected.shape, bool), np.zeros(expected.shape, bool)
-    for mask, rows, value in ((open_, shown, False), (came, hidden, True)):
+    left, came = np.ones(expected.shape, bool), np.zeros(expected.shape, bool)
+    for mask, rows, value in ((left, shown, False), (came, hidden, True)):
         mask[np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices] = value
-    x = np.stack([np.ones(expected.shape), np.log(np.maximum(expected, SMALLEST)),
-                  np.broadcast_to(np.log(np.maximum(n_chosen, 1))[:, None], expected.shape)], axis=-1)[open_]
-    y = came[open_]
-    weights = np.array([np.log(max(y.mean(), SMALLEST)), 0.0, 0.0])
+    x = np.stack([np.ones(int(left.sum())), Calibration().place(expected, n_chosen)[left],
+                  Calibration(0.0, 1.0).place(expected, n_chosen)[left]], axis=1)
+    y = came[left]
+    weights = np.array([np.log(y.mean()), 0.0, 0.0])
     for _ in range(n_steps):
         p = 1 / (1 + np.exp(-(x @ weights)))
         step = np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x + 1e-3 * np.eye(3), x.T @ (y - p))
         weights = weights + step
         if np.abs(step).max() < 1e-6:
             break
-    return Calibration(*weights.tolist())
+    place = x[:, 1:] @ weights[1:]
+    order = np.argsort(place, kind="stable")
+    place, hits = place[order], np.cumsum(y[order])
+    ends = np.unique(np.searchsorted(hits, np.linspace(0, hits[-1], min(BINS, hits[-1]) + 1)[1:], side="left") + 1)
+    ends[-1] = len(place)
+    sizes, found = np.diff(ends, prepend=0), np.diff(hits[ends - 1], prepend=0)
+    share = isotonic_regression((found + 0.5) / (sizes + 1), sample_weight=sizes)
+    middle = np.add.reduceat(place, ends - sizes) / sizes
+    return Calibration(*weights[1:].tolist(), tuple(middle.tolist()), tuple(np.log(share / (1 - share)).tolist()))
