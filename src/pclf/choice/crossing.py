@@ -80,7 +80,7 @@ def learn_crossing(elsewhere: Rows, here: Rows, mean: Floats, people: NDArray[An
 
 
 def _penalty(given: Rows, wanted: Rows, mean: Floats, rng: np.random.Generator, n_threads: int | None) -> float | None:
-    """The penalty under which people left out find most of what they chose here, if more than by the mean alone."""
+    """The penalty under which people left out find most of what they chose here, if clearly more than by the mean."""
     order = rng.permutation(given.shape[0])
     held, rest = np.split(order, [min(HELD, len(order) // 3)])
     some, wanted = core_of(wanted, ITEMS)
@@ -91,7 +91,9 @@ def _penalty(given: Rows, wanted: Rows, mean: Floats, rng: np.random.Generator, 
     for penalty in PENALTIES:
         weights, _ = _ridge(taken(given, rest), taken(wanted, rest), penalty, n_threads)
         gains.append(gain(mean[some] + told @ weights - centre @ weights, None, tested))
-    return peak(PENALTIES, gains) if max(gains) > by_mean else None
+    more = max(gains, key=np.mean) - by_mean
+    clear = more.mean() > more.std() / np.sqrt(len(more))
+    return peak(PENALTIES, [g.mean() for g in gains]) if clear else None
 
 
 def _ridge(given: Rows, wanted: Rows, penalty: float, n_threads: int | None) -> tuple[Floats, NDArray[np.float32]]:

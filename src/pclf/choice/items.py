@@ -95,22 +95,26 @@ def learn_items(rows: Rows, penalty: float, core: int = CORE, n_threads: int | N
     often = np.bincount(rows.indices, minlength=n_items)
     by_count = np.argsort(-often, kind="stable")
     inner, outer = (np.sort(part).astype(np.int32) for part in (by_count[:core], by_count[core:]))
-    mean = np.bincount(rows.indices, rows.data, n_items).astype(np.float32) / max(1, n_people)
+    mean = (np.bincount(rows.indices, rows.data, n_items) / max(1, n_people)).astype(np.float32)
     of_core, of_tail = taken(rows, items=inner), taken(rows, items=outer)
     square = gram(of_core, n_threads)
     across = csr_array(of_tail.T @ of_core)                                              # (T, N) C
-    lumped = (of_tail.T @ of_tail.sum(axis=1) + penalty).astype(np.float32)              # (T,)   D
-    ties = csr_array(across.multiply(1 / lumped[:, None]), dtype=np.float32)
-    ties.sort_indices()
+    lumped = np.asarray(of_tail.T @ of_tail.sum(axis=1) + penalty, np.float32)              # (T,)   D
+    ties = _scaled(across, 1 / lumped)
     if ties.nnz:
-        halves = csr_array(across.multiply(1 / np.sqrt(lumped)[:, None]), dtype=np.float32)
-        halves.sort_indices()
-        square -= gram(halves, n_threads)
+        square -= gram(_scaled(across, 1 / np.sqrt(lumped)), n_threads)
     precision = inverse(square, penalty)
     spread = np.empty(n_items, np.float32)
     spread[inner] = precision.diagonal()
     spread[outer] = 1 / lumped + quadratic(ties, precision, n_threads)
-    return Items(mean, inner, outer, precision, ties, 1 / lumped, spread)
+    return Items(mean, inner, outer, precision, ties, np.reciprocal(lumped), spread)
+
+
+def _scaled(rows: Rows, by: Floats) -> Rows:
+    out = csr_array((rows.data * np.repeat(by, np.diff(rows.indptr)).astype(np.float32), rows.indices, rows.indptr),
+                    shape=rows.shape)
+    out.sort_indices()
+    return out
 
 
 def core_of(rows: Rows, n: int) -> tuple[NDArray[np.int64], Rows]:

@@ -13,6 +13,7 @@ from pclf.choice.gram import Floats
 from pclf.choice.items import CORE, Items, learn_items
 from pclf.choice.rows import Rows, taken
 from pclf.choice.validate import Calibration, Setting, find_setting
+from pclf.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Choice:
         for z, (items, setting, calibration, crossing) in enumerate(zip(
                 self.items, self.settings, self.calibrations, self.crossings, strict=True)):
             arrays |= items.to_arrays(f"{prefix}.{z}.items")
-            arrays |= {f"{prefix}.{z}.setting": np.array(setting), f"{prefix}.{z}.calibration": np.array(calibration)}
+            arrays |= {f"{prefix}.{z}.setting": np.array([*setting, *calibration[:2]]),
+                       f"{prefix}.{z}.curve": np.array(calibration[2:])}
             arrays |= crossing.to_arrays(f"{prefix}.{z}.crossing") if crossing else {}
         return arrays
 
@@ -84,8 +86,9 @@ class Choice:
     def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_domains: int) -> "Choice":
         every = [f"{prefix}.{z}" for z in range(n_domains)]
         return cls(tuple(Items.from_arrays(f"{name}.items", arrays) for name in every),
-                   tuple(Setting(*arrays[f"{name}.setting"].tolist()) for name in every),
-                   tuple(Calibration(*arrays[f"{name}.calibration"].tolist()) for name in every),
+                   tuple(Setting(*arrays[f"{name}.setting"][:2].tolist()) for name in every),
+                   tuple(Calibration(*arrays[f"{name}.setting"][2:].tolist(), *map(tuple, arrays[f"{name}.curve"].tolist()))
+                         for name in every),
                    tuple(Crossing.from_arrays(f"{name}.crossing", arrays) if f"{name}.crossing.left" in arrays else None
                          for name in every))
 
@@ -96,12 +99,17 @@ def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None, *,
     """From what each person of each catalogue chose, see `graded`.
 
     people: the row of each person of a catalogue among all people, where these are the same in several; without it
-    every catalogue has its own. settings: a catalogue's penalty and pull; found on hidden choices without them.
-    core: items of a catalogue whose ties to each other are all kept, the most chosen.
+    every catalogue has its own. settings: a penalty and pull a catalogue, which then has no calibration; without them,
+    both are found on hidden choices. core: items of a catalogue whose ties to each other are all kept, the most chosen.
     """
+    for of_domain in rows:
+        bad = ~(np.isfinite(of_domain.data) & (of_domain.data > 0))
+        if bad.any():
+            raise DataError(f"what a choice counts must be a finite number above 0; got {of_domain.data[bad][0]:g}")
     rng = np.random.default_rng(seed)
-    found = [find_setting(of_domain, rng, n_threads) for of_domain in rows]
-    used = [setting for setting, _ in found] if settings is None else list(settings)
+    found = ([find_setting(of_domain, rng, n_threads) for of_domain in rows] if settings is None else
+             [(setting, Calibration()) for setting in settings])
+    used = [setting for setting, _ in found]
     items = [learn_items(of_domain, setting.penalty, core, n_threads)
              for of_domain, setting in zip(rows, used, strict=True)]
     crossings: list[Crossing | None] = [None] * len(rows)
@@ -111,7 +119,8 @@ def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None, *,
         for z, here in enumerate(whole):
             elsewhere = stacked(whole, z, n, [of_domain.shape[1] for of_domain in rows])
             both = np.flatnonzero((np.diff(here.indptr) > 0) & (np.diff(elsewhere.indptr) > 0))
-            crossings[z] = learn_crossing(taken(elsewhere, both), taken(here, both), items[z].mean, both, rng, n_threads)
+            crossings[z] = learn_crossing(taken(elsewhere, both), taken(here, both), items[z].mean, both, rng,
+                                          n_threads)
     return Choice(tuple(items), tuple(used), tuple(calibration for _, calibration in found), tuple(crossings))
 
 

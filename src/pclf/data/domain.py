@@ -12,6 +12,8 @@ from pclf.data.scale import Scale
 from pclf.data.vocabulary import Codes, Vocabulary
 from pclf.errors import DataError
 
+LIKED = 0.7   # of the way up the scale
+
 
 @dataclass(frozen=True, eq=False)
 class Domain:
@@ -62,6 +64,12 @@ class Domain:
     def ratings(self) -> NDArray[np.float64]:
         """The ratings on the domain's own scale.   (n,)"""
         return np.array(self.scale.values)[self.value]
+
+    @property
+    def liked(self) -> NDArray[np.bool_]:
+        """Which ratings are at least 70 % up the scale: 4 and 5 of five stars, 8 to 10 of ten; every event.   (n,)"""
+        low, high = self.scale.values[0], self.scale.values[-1]
+        return self.ratings >= low + LIKED * (high - low) - 1e-9 * (high - low)
 
     def sizes(self) -> list[str]:
         """Users, items and ratings in words."""
