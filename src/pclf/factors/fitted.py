@@ -75,8 +75,8 @@ class DomainFactors:
         size = self.users.shape[1]
         taste = (rows[:, self.n_shape:size] - self.user_weights[0, self.n_shape:]) @ self.item_factors.T
         out: Floats = np.exp(self.appeal * taste)
-        share = self.n_item / max(1, self.n_item.sum())
-        return out / np.maximum(out @ share, 1e-12)[:, None]
+        out /= np.maximum(out @ (self.n_item / max(1, self.n_item.sum())), 1e-12)[:, None]
+        return out
 
     @cached_property
     def better(self) -> Floats:
@@ -165,7 +165,7 @@ class Factors:
         """The row of a new item from its attributes and a few ratings; the users' rows count as certain. (D,)"""
         own, z = self.domains[domain], self.names.index(domain)
         chose = users[levels >= own.least]
-        about = about_items(np.array([len(chose)]), own.count, own.choosers.of_one(chose)[None])
+        about: Floats = about_items(np.array([len(chose)]), own.count, own.choosers.of_one(chose)[None])
         mean = about @ own.item_weights
         if attributes is not None and own.attribute_weights is not None:
             mean = mean + attributes @ own.attribute_weights

@@ -22,6 +22,7 @@ from pclf.choice.validate import Setting, find_setting
 from pclf.data.ratings import Domain, Ratings
 from pclf.models.base import Floats
 from pclf.models.factors import check_at_least, check_whole
+from pclf.models.people import People
 from pclf.models.popular import _Ranker
 
 
@@ -43,17 +44,12 @@ class EASE(_Ranker):
                      for of_domain in rows]
         self.choice_ = learn(rows, settings=[Setting(penalty, 0.0) for penalty in penalties], core=self.n_core_items)
 
-    def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
-        target = list(self.data_.domains).index(domain)
+    def _scores(self, people: People) -> Floats:
+        target, codes = list(self.data_.domains).index(people.domain), people.here
         chosen = taken(self._rows[target], codes.clip(min=0))
         chosen.data[np.repeat(codes < 0, np.diff(chosen.indptr))] = 0.0
         chosen.eliminate_zeros()
         return self.choice_.scores(target, [chosen if z == target else None for z in range(len(self._rows))])
-
-    def _scores_of(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
-        for user in users:
-            self._find_user(domain, user, user_domain)                         # an unknown one is an error
-        return self._scores(domain, self._codes_in(domain, users, user_domain))
 
     @cached_property
     def _rows(self) -> list[Rows]:

@@ -222,8 +222,8 @@ class PCLF(Mixture, Recommender):
     def _numbers(self, people: People, codes: NDArray[np.int32]) -> dict[str, Floats]:
         if self.lists_ is None or not codes.size:
             return {}
-        lists, out = self.lists_, [{"rating": np.empty((0, codes.shape[1])), "liked": np.empty((0, codes.shape[1])),
-                                    "chosen": np.empty((0, codes.shape[1]))}]
+        lists, none = self.lists_, np.empty((0, codes.shape[1]))
+        out: list[dict[str, Floats]] = [{"rating": none, "liked": none, "chosen": none}]
         values = np.array(self._domain(people.domain).scale.values)
         for some in (slice(start, start + TOGETHER) for start in range(0, len(people), TOGETHER)):
             few, here = people[some], np.maximum(codes[some], 0)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
+from pclf.models.people import People
 
 
 class _Ranker(Recommender):
@@ -45,13 +46,8 @@ class Popular(_Ranker):
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
         self.counts_ = {name: np.bincount(d.item, minlength=d.n_items) for name, d in ratings.domains.items()}
 
-    def _scores(self, domain: str, codes: NDArray[np.int32]) -> Floats:
-        return np.tile(self.counts_[domain].astype(np.float32), (len(codes), 1))
-
-    def _scores_of(self, domain: str, users: list[Any], user_domain: str | None) -> Floats:
-        for user in users:
-            self._find_user(domain, user, user_domain)                         # an unknown one is an error
-        return self._scores(domain, np.empty(len(users), np.int32))
+    def _scores(self, people: People) -> Floats:
+        return np.tile(self.counts_[people.domain].astype(np.float32), (len(people), 1))
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         return {f"counts.{z}": counts for z, counts in enumerate(self.counts_.values())}, {}
