@@ -1,6 +1,5 @@
 """Model files: whole, safe, and refused when they are not what they say."""
 
-import json
 import os
 import stat
 from pathlib import Path
@@ -78,7 +77,7 @@ def test_a_file_that_was_altered_is_refused(saved):
 
 def test_a_file_of_another_format_version_says_which(saved, monkeypatch):
     monkeypatch.setattr(storage, "FORMAT", 99)
-    with pytest.raises(ModelFileError, match="model format 5; this version of pclf reads format 99"):
+    with pytest.raises(ModelFileError, match="model format 6; this version of pclf reads format 99"):
         pclf.load(saved)
 
 
@@ -98,8 +97,7 @@ def test_other_files_are_no_models(tmp_path):
 
 
 def test_the_manifest_is_readable_json_and_the_arrays_plain_tensors(saved):
-    text, arrays = storage.read(saved)
-    manifest = json.loads(text)
+    manifest, arrays = storage.read(saved)
     assert manifest["kind"] == "FMM"
     assert manifest["settings"]["n_user_clusters"] == 2
     assert manifest["domains"][0]["scale"] == [1, 2, 3, 4, 5]

@@ -31,14 +31,26 @@ class Domain:
     events: bool = False
 
     def __post_init__(self) -> None:
-        for name, dtype in (("user", np.int32), ("item", np.int32), ("value", np.uint8)):
+        places = {"user": (np.int32, len(self.users)), "item": (np.int32, len(self.items)),
+                  "value": (np.uint8, len(self.scale))}
+        for name, (dtype, n) in places.items():
             column = np.asarray(getattr(self, name))
-            if column.dtype != dtype or column.shape != (len(self.value),):
-                raise DataError(f"domain {self.name!r}: {name} must be {len(self.value):,} numbers of type "
+            if column.dtype != dtype or column.shape != np.shape(self.value):
+                raise DataError(f"domain {self.name!r}: {name} must be {np.size(self.value):,} numbers of type "
                                 f"{np.dtype(dtype)}; got {column.dtype} of shape {column.shape}")
+            if column.ndim != 1:
+                raise DataError(f"domain {self.name!r}: {name} must have one dimension; got {column.shape}")
+            if column.size and not 0 <= column.min() <= column.max() < n:     # kernels take it at its word
+                raise DataError(f"domain {self.name!r}: {name} must be codes from 0 to {n - 1:,}; got {column.min():,} "
+                                f"to {column.max():,}")
             column = column.view()
             column.flags.writeable = False   # of our view; the caller's array stays as it was
             object.__setattr__(self, name, column)
+        if self.titles is not None and len(self.titles) != len(self.items):
+            raise DataError(f"domain {self.name!r}: titles must be as many as its {len(self.items):,} items; got "
+                            f"{len(self.titles):,}")
+        if self.events and len(self.scale) != 2:
+            raise DataError(f"domain {self.name!r}: events must have the scale 0, 1; got {self.scale}")
 
     def __len__(self) -> int:
         return len(self.value)

@@ -169,12 +169,15 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         out = Recommendations(target, list(target.users.ids) if wanted is None else wanted, codes, scores)
         return out[0] if single else out
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file (safetensors with a JSON manifest), replacing it whole or not at all."""
+    def save(self, path: str | Path, *, key: str | bytes | None = None, force: bool = False) -> None:
+        """Write the model to one file (safetensors with a JSON manifest), replacing it whole or not at all.
+
+        key: a secret to sign it with, for `pclf.load(path, key=...)`. force: replace a file that is no model, too.
+        """
         from pclf import storage
 
         self._check_fitted()
-        storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state())
+        storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state(), key=key, force=force)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings and, once fitted, the domains with what their predictions are made of."""

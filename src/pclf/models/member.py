@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.door import check_array
 from pclf.em.loop import Run
 from pclf.em.mstep import memberships
 from pclf.em.state import Problem
@@ -42,12 +43,17 @@ class Member:
         return arrays
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_views: int) -> "Member":
-        def views(name: str) -> tuple[Floats, ...]:
-            return tuple(arrays[f"{prefix}.{name}.{i}"] for i in range(n_views))
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], problem: Problem) -> "Member":
+        def one(name: str, *shape: int, along: int = 1) -> Floats:
+            return check_array(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], dtype="float", sums_to_one=along,
+                               shape=dict(zip(("rows", "clusters", "item clusters"), shape, strict=False)))
 
-        return cls(arrays[f"{prefix}.users"], views("items"), views("tables"), arrays[f"{prefix}.user_shares"],
-                   views("item_shares"))
+        k, views = problem.layout.n_user_clusters, [view.n_clusters for view in problem.layout.views]
+        return cls(one("users", problem.n_users, k),
+                   tuple(one(f"items.{i}", problem.n_items[i], c) for i, c in enumerate(views)),
+                   tuple(one(f"tables.{i}", problem.n_levels, k, c, along=0) for i, c in enumerate(views)),
+                   one("user_shares", len(problem.user_groups), k),
+                   tuple(one(f"item_shares.{i}", len(problem.item_groups[i]), c) for i, c in enumerate(views)))
 
 
 @dataclass(frozen=True, eq=False)

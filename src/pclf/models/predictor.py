@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
+from pclf.door import check_keys
 from pclf.em.loop import Step
-from pclf.em.state import Layout, View
+from pclf.em.state import Layout, Problem, View
 from pclf.models import insight, weights
 from pclf.models.base import Floats, Recommendation, check_pairs, in_order, packed
 from pclf.models.lookup import _Lookup
@@ -252,9 +253,14 @@ class _Predictor(_Lookup):
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         layout = extra["layout"]                 # not that of the settings, which may have been changed after fitting
+        check_keys("layout", layout, {"n_user_clusters": int, "views": [dict], "separate_users": bool})
+        for view in layout["views"]:
+            check_keys("a view", view, {"name": str, "domains": [range(len(data.domains)).__contains__],
+                                        "n_clusters": int, "weight": float})
         views = tuple(View(**{**view, "domains": tuple(view["domains"])}) for view in layout["views"])
         self.layout_ = Layout(**{**layout, "views": views})
-        self.members_ = tuple(Member.from_arrays(f"member.{m}", arrays, len(views)) for m in range(extra["members"]))
+        problem = Problem.of(data, self.layout_)
+        self.members_ = tuple(Member.from_arrays(f"member.{m}", arrays, problem) for m in range(extra["members"]))
         self.personal_ = {name: Personal.from_arrays(f"personal.{z}", arrays) for z, name in enumerate(data.domains)
                           if f"personal.{z}.users" in arrays}
         self.weights_ = {name: {int(i): w for i, w in views.items()} for name, views in extra["weights"].items()}
