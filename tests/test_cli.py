@@ -213,7 +213,8 @@ def test_a_full_disk_is_said_and_leaves_the_old_file_whole(model, files, tmp_pat
     import resource
 
     out = tmp_path / "recs.csv"
-    out.write_text("old")
+    old = '"user_id","item_id","title","score","rank"\n'
+    out.write_text(old)
     words = [sys.executable, "-c", "from pclf.cli import main; main()", "recommend", "model", "-d", "books", "--all",
              "--out", str(out)]
     done = subprocess.run(words, cwd=files, capture_output=True, text=True, check=False,
@@ -221,7 +222,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_file_whole(model, files, tmp_pat
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "too large" in done.stderr
-    assert out.read_text() == "old"
+    assert out.read_text() == old
     assert [p.name for p in tmp_path.iterdir()] == ["recs.csv"]
 
 
@@ -492,3 +493,43 @@ def test_a_warning_is_one_line_without_code(tmp_path):
     done = run("fit", "a=a.csv", "--out", "m", cwd=tmp_path)
     assert "pclf: warning: n_user_clusters=20 is more than the 2 users; some clusters will stay empty." in done.stderr
     assert ".py" not in done.stderr
+
+
+def test_a_device_or_ones_own_input_is_never_written_over(model, files, tmp_path):
+    device = tmp_path / "out.csv"
+    device.symlink_to("/dev/null")
+    (tmp_path / "pairs.csv").write_text("user_id,item_id\n17,The Hobbit\n")
+    content = (files / "movies.csv").read_bytes()
+    for words, says in (
+        (["fit", "movies=movies.csv", "--model", "Bias", "--out", "/dev/null"], "/dev/null is a device"),
+        (["fit", "movies=movies.csv", "--model", "Bias", "--out", "movies.csv"], "is not a model: it is not replaced"),
+        (["recommend", "model", "-d", "books", "--user", 17, "--out", device], "is a device"),
+        (["predict", "model", "-d", "books", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "pairs.csv"],
+         "is not a table of recommendations or predictions"),
+        (["report", "model", "--out", "model"], "is not a report"),
+        (["report", "model", "--out", "/dev/full", "--force"], "is a device"),
+    ):
+        done = run(*words, cwd=files)
+        assert (done.returncode, says in done.stderr) == (1, True), done.stderr
+        assert "Traceback" not in done.stderr
+    assert (files / "movies.csv").read_bytes() == content
+    assert (tmp_path / "pairs.csv").read_text() == "user_id,item_id\n17,The Hobbit\n"
+    done = run("predict", "model", "-d", "books", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "pairs.csv",
+               "--force", cwd=files)
+    assert done.returncode == 0, done.stderr
+
+
+def test_spreadsheets_run_nothing_and_the_file_reads_back_the_same(tmp_path):
+    import pyarrow as pa
+
+    from pclf.cli import tables
+    from pclf.data import files
+
+    ids = ["=1+1", "+cmd", "-x", "@SUM(A1)", "'=1", "''-2x", "'quoted'", "-3", "plain", "＝1", '=HYPERLINK("a","b")']
+    tables.write(pa.table({"user_id": [str(i) for i in range(len(ids))], "item_id": ids, "prediction": [1.0] * 11}),
+                 tmp_path / "t.csv")
+    cells = [line.split(",", 1)[1] for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
+    assert all(cell[1] not in "=+@＝" for cell in cells)
+    assert [cell[:3] for cell in cells[2:3]] == ['"\'-']
+    found = files.read(tmp_path / "t.csv", {"item_col": None})[0]
+    assert found.values() == ids

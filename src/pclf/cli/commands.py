@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pclf.cli import arguments, tables
+from pclf.errors import ArgumentError, visible
 
 app = typer.Typer(
     name="pclf", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -38,6 +39,7 @@ Events = Annotated[bool, typer.Option("--events", help="The files say who did wh
 Duplicates = Annotated[str, typer.Option(help="What to do with two ratings of one pair: error, last or mean.")]
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings named like these options.", is_eager=True,
                                              callback=arguments.use_config)]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there, whatever it holds.")]
 OutFile = Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")]
 
 
@@ -98,17 +100,21 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         item_col: ItemCol = None, rating_col: RatingCol = None, scale: ScaleOption = [],  # noqa: B006
         titles: Titles = [], shared_users: SharedUsers = False, shared_items: SharedItems = False,  # noqa: B006
         duplicates: Duplicates = "error", encoding: Encoding = "utf-8", events: Events = False, config: Config = None,
-        as_json: AsJson = False) -> None:
+        force: Force = False, as_json: AsJson = False) -> None:
     """Learn a model from one file of ratings, or events, a domain, and save it."""
+    from pclf.atomic import check_target
+    from pclf.storage import is_model
+
     if out.is_dir():
         raise typer.BadParameter(f"--out must be a file; {out} is a folder.")
+    check_target(out, None if force else is_model, "a model")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
                  shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
                  events=events)
     fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
                      n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
                      common_weight=common_weight, max_iter=max_iter, n_restarts=restarts)
-    fitted.save(out)
+    fitted.save(out, force=force)
     row = {"model": type(fitted).__name__, "out": str(out), "ratings": data.n_ratings,
            "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None)}
     if as_json:
@@ -124,14 +130,14 @@ def predict(model: ModelPath, domain: DomainName,
             pairs: Annotated[Path | None, typer.Option(help="A table with the columns user_id and item_id.")] = None,
             rule: Annotated[str, typer.Option(help="mean (squared error) or median (absolute error).")] = "mean",
             user_domain: UserDomain = None,
-            out: OutFile = None,
+            out: OutFile = None, force: Force = False,
             as_json: AsJson = False) -> None:
     """Predict ratings for pairs of users and items."""
     import pyarrow as pa
 
     from pclf.data.columns import id_column
 
-    fitted, target = _opened(model, domain, out)
+    fitted, target = _opened(model, domain, out, force)
     named = user is not None, bool(item)
     if any(named) != all(named) or all(named) == (pairs is not None):
         raise typer.BadParameter("give --user and --item, or --pairs FILE.")
@@ -145,7 +151,7 @@ def predict(model: ModelPath, domain: DomainName,
     if target.titles is not None:
         columns["title"] = [target.title(int(code)) for code in target.items.encode(items)]
     table = pa.table(columns)
-    _write(table, out, as_json)
+    _write(table, out, force, as_json)
 
 
 @app.command(epilog="Example: pclf recommend model --domain books --guest movies:Alien=5,Heat=2 --n 5")
@@ -160,10 +166,10 @@ def recommend(model: ModelPath, domain: DomainName,
               exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: UserDomain = None,
-              out: OutFile = None,
+              out: OutFile = None, force: Force = False,
               as_json: AsJson = False) -> None:
     """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
-    fitted, target = _opened(model, domain, out)
+    fitted, target = _opened(model, domain, out, force)
     if sum((user is not None, bool(guest), everyone)) != 1:
         raise typer.BadParameter("give one of --user, --guest and --all.")
     if everyone and explain:
@@ -172,25 +178,25 @@ def recommend(model: ModelPath, domain: DomainName,
     left_out = arguments.read_items(exclude, target.items) if exclude else []
     if everyone:
         lists = fitted.recommend(domain, n=n, candidates=allowed, exclude=left_out, user_domain=user_domain)
-        return _write(lists.to_arrow(), out, as_json)
+        return _write(lists.to_arrow(), out, force, as_json)
     if guest:
         if not hasattr(fitted, "fold_in"):
-            raise ValueError(f"{type(fitted).__name__} cannot place guests: fit PCLF, RMGM or FMM.")
+            raise ArgumentError(f"{type(fitted).__name__} cannot place guests: fit PCLF, RMGM or FMM.")
         person: Any = fitted.fold_in(arguments.guest_ratings(fitted.data_, guest))
     else:
         person = _find_user(fitted, domain, str(user), user_domain)
     if explain and not hasattr(fitted, "explain"):
-        raise ValueError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
+        raise ArgumentError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
     lists = fitted.recommend(domain, [person], n=n, candidates=allowed, exclude=left_out, user_domain=user_domain)
     found = lists[0]
     why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
     if as_json:
         if out is not None:
-            tables.write(lists.to_arrow(), out)
+            tables.write(lists.to_arrow(), out, force)
         return _json({"domain": domain, "recommendations": [r._asdict() for r in found],
                       "explanation": str(why) if why else None})
     if out is not None:
-        _write(lists.to_arrow(), out, as_json)
+        _write(lists.to_arrow(), out, force, as_json)
     else:
         score = "probability, among draws" if target.events else f"expected rating (of {target.scale.values[-1]:g})"
         tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", score],
@@ -263,15 +269,16 @@ def reproduce(pair: Annotated[list[str], typer.Option(help="BC-EM, BC-ML or ML-E
 @app.command(epilog="Example: pclf report model --out report.html")
 def report(model: ModelPath,
            out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
-           as_json: AsJson = False) -> None:
+           force: Force = False, as_json: AsJson = False) -> None:
     """Write one self-contained HTML page about a fitted model."""
     from pclf import models
     from pclf.models.mixture import _Mixture
+    from pclf.report import write
 
     fitted = models.load(model)
     if not isinstance(fitted, _Mixture):
-        raise ValueError(f"a report needs PCLF, RMGM or FMM; {model} holds {type(fitted).__name__}.")
-    path = fitted.report(out)
+        raise ArgumentError(f"a report needs PCLF, RMGM or FMM; {model} holds {type(fitted).__name__}.")
+    path = write(fitted, out, force=force)
     return _json({"out": str(path), "bytes": path.stat().st_size}) if as_json else print(f"report -> {path}")
 
 
@@ -335,11 +342,11 @@ def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, *
     return model.fit(data, random_state=seed)
 
 
-def _opened(model: Path, domain: str, out: Path | None) -> tuple[Any, Any]:
+def _opened(model: Path, domain: str, out: Path | None, force: bool) -> tuple[Any, Any]:
     """A model and a domain of it, once it is known that what it says can be written."""
     from pclf import models
 
-    tables.check(out)
+    tables.check(out, force)
     fitted = models.load(model)
     return fitted, fitted._domain(domain)
 
@@ -372,10 +379,10 @@ def _preview(data: Any) -> str:
     return "\n".join(lines)
 
 
-def _write(table: Any, out: Path | None, as_json: bool) -> None:
+def _write(table: Any, out: Path | None, force: bool, as_json: bool) -> None:
     """To a file, if one was asked for, and as JSON; to the screen if neither."""
     if out is not None:
-        tables.write(table, out)
+        tables.write(table, out, force)
     if as_json:
         _json(table.to_pylist())
     elif out is not None:
@@ -411,4 +418,4 @@ def _plain(value: Any) -> Any:
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)

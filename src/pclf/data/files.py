@@ -20,6 +20,7 @@ from pclf.errors import DataError, did_you_mean
 SEPARATORS = ("::", "\t", ";", "|", ",")
 TEXT, PARQUET = (".csv", ".tsv", ".dat", ".data", ".txt"), (".parquet", ".pq")
 PACKED = (".gz", ".bz2", ".zst", ".lz4")
+FORMULA = r"=+\-@\t\r\n＝＋－＠"    # what makes a spreadsheet run a text that begins with it
 BLOCK = 1 << 24    # bytes of text parsed at a time
 AHEAD = 4          # blocks that may wait to be encoded
 BATCH = 1 << 20    # rows of a Parquet file decoded at a time
@@ -169,10 +170,12 @@ def _is_number(field: str = "") -> bool:
 
 
 def _trimmed(column: Coded) -> Coded:
-    """Without the blanks around values, and with an empty one as missing."""
+    """Without the blanks around values, without the apostrophe that keeps spreadsheets from running one, and with an
+    empty one as missing."""
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim_whitespace(column.distinct)
+    trimmed = pc.replace_substring_regex(trimmed, rf"^'('*[{FORMULA}])", r"\1")
     trimmed = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
     if trimmed.equals(column.distinct):
         return column
