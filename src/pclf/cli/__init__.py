@@ -11,6 +11,8 @@ import threading
 import warnings
 from typing import Any, TextIO
 
+LONGEST = 4_000      # characters of a message
+
 
 def main() -> None:
     """Run `pclf`: one line for an error that has an explanation, a traceback only with --debug."""
@@ -77,4 +79,8 @@ def _warn(message: Warning | str, category: type[Warning], filename: str, lineno
 
 
 def _say(text: str) -> None:
-    print(f"pclf: {text}", file=sys.stderr)
+    from pclf.errors import visible
+
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}... ({len(text):,} characters)"
+    print(visible(f"pclf: {text}"), file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pclf.cli import arguments, tables
-from pclf.errors import ArgumentError, visible
+from pclf.errors import UNSEEN, ArgumentError, brief, visible
 
 app = typer.Typer(
     name="pclf", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -119,8 +119,8 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
            "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None)}
     if as_json:
         return _json(row)
-    print(f"{row['model']} of {data.n_ratings:,} {'events' if events else 'ratings'} in {len(data.domains)} domain(s) "
-          f"-> {out}")
+    print(visible(f"{row['model']} of {data.n_ratings:,} {'events' if events else 'ratings'} in {len(data.domains)} "
+                  f"domain(s) -> {out}"))
 
 
 @app.command(epilog="Example: pclf predict model --domain books --user 17 --item 'The Hobbit'")
@@ -169,6 +169,10 @@ def recommend(model: ModelPath, domain: DomainName,
               out: OutFile = None, force: Force = False,
               as_json: AsJson = False) -> None:
     """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
+    import numpy as np
+
+    from pclf.data.scale import written
+
     fitted, target = _opened(model, domain, out, force)
     if sum((user is not None, bool(guest), everyone)) != 1:
         raise typer.BadParameter("give one of --user, --guest and --all.")
@@ -198,11 +202,12 @@ def recommend(model: ModelPath, domain: DomainName,
     if out is not None:
         _write(lists.to_arrow(), out, force, as_json)
     else:
-        score = "probability, among draws" if target.events else f"expected rating (of {target.scale.values[-1]:g})"
+        score = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
+        digits = 2 if target.scale.n < 2 else max(2, 2 - math.floor(math.log10(min(np.diff(target.scale.values)))))
         tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", score],
-                    [[str(i), r.title, f"{r.score:.2f}"] for i, r in enumerate(found, 1)])
+                    [[str(i), r.title, f"{r.score:.{digits}f}"] for i, r in enumerate(found, 1)])
     if why:
-        print(f"\nWhy the first?\n{why}")
+        print(visible(f"\nWhy the first?\n{why}"))
 
 
 @app.command(epilog="Example: pclf evaluate movies=movies.csv books=books.csv --protocol given-5")
@@ -222,7 +227,7 @@ def evaluate(files: Files,
                  shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
                  events=events)
     rows, text = reports.evaluate(data, protocol, models, repeats, seed)
-    return _json(rows) if as_json else print(text)
+    return _json(rows) if as_json else print(visible(text))
 
 
 @app.command(epilog="Example: pclf audit movies=movies.csv books=books.csv --repeats 2")
@@ -241,7 +246,7 @@ def audit(files: Files,
                  shared_users=shared_users, shared_items=shared_items, duplicates=duplicates, encoding=encoding,
                  events=events)
     found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
-    return _json(found.to_dict()) if as_json else print(found)
+    return _json(found.to_dict()) if as_json else print(visible(str(found)))
 
 
 @app.command(epilog="Example: pclf reproduce --pair BC-ML --given 5 --repeats 2 --models BIAS,PCLF --out runs/small")
@@ -279,7 +284,7 @@ def report(model: ModelPath,
     if not isinstance(fitted, _Mixture):
         raise ArgumentError(f"a report needs PCLF, RMGM or FMM; {model} holds {type(fitted).__name__}.")
     path = write(fitted, out, force=force)
-    return _json({"out": str(path), "bytes": path.stat().st_size}) if as_json else print(f"report -> {path}")
+    return _json({"out": str(path), "bytes": path.stat().st_size}) if as_json else print(visible(f"report -> {path}"))
 
 
 @app.command(epilog="Example: pclf bench --quick --json")
@@ -315,7 +320,7 @@ def doctor(as_json: AsJson = False) -> None:
         return _json(rows)
     width = max(map(len, rows))
     for name, value in rows.items():
-        print(f"{name:<{width}}  {value}")
+        print(visible(f"{name:<{width}}  {value}"))
 
 
 def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, **settings: Any) -> Any:
@@ -371,11 +376,13 @@ def _read(files: list[str], *, titles: list[str] | None = None, events: bool = F
 
 def _preview(data: Any) -> str:
     """What was understood: sizes, scales, and the first rating of each domain."""
+    from pclf.data.scale import written
+
     lines = [repr(data)]
     for d in data.domains.values():
         user, item = d.users.decode(d.user[:1])[0], d.title(int(d.item[0]))
-        kind, rating = ("event", "") if d.events else ("rating", f", rating {d.ratings[0]:g}")
-        lines.append(f"  {d.name}, first {kind}: user {user!r}, item {item!r}{rating}")
+        kind, rating = ("event", "") if d.events else ("rating", f", rating {written(d.ratings[0])}")
+        lines.append(f"  {d.name}, first {kind}: user {brief(user)}, item {brief(item)}{rating}")
     return "\n".join(lines)
 
 
@@ -386,7 +393,7 @@ def _write(table: Any, out: Path | None, force: bool, as_json: bool) -> None:
     if as_json:
         _json(table.to_pylist())
     elif out is not None:
-        print(f"{table.num_rows:,} rows -> {out}")
+        print(visible(f"{table.num_rows:,} rows -> {out}"))
     else:
         tables.show("", table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()])
 
@@ -396,12 +403,15 @@ def _short(x: float) -> str:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def _json(value: Any) -> None:
-    print(json.dumps(_finite(value), indent=None if not sys.stdout.isatty() else 2, default=_plain, ensure_ascii=False,
-                     allow_nan=False))
+    text = json.dumps(_finite(value), indent=None if not sys.stdout.isatty() else 2, default=_plain,
+                      ensure_ascii=False, allow_nan=False)
+    print(UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))      # the rest JSON has made harmless
 
 
 def _finite(value: Any) -> Any:

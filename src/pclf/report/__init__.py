@@ -17,7 +17,7 @@ import numpy as np
 from pclf.atomic import check_target, replacing
 from pclf.data.ratings import Ratings
 from pclf.data.scale import Scale
-from pclf.errors import ArgumentError
+from pclf.errors import ArgumentError, visible
 from pclf.evaluate.verdicts import listed
 from pclf.report import facts, plots
 
@@ -102,7 +102,7 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
     model._check_fitted()
     if not hasattr(model, "layout_"):
         raise ArgumentError(f"a report must be of a model with clusters: FMM, RMGM or PCLF; got "
-                        f"{type(model).__name__}.")
+                            f"{type(model).__name__}.")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True,
                                      undefined=jinja2.StrictUndefined)
     environment.filters |= {"percent": plots._percent, "listed": listed, "thousands": "{:,}".format,
@@ -113,7 +113,7 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
         figures = {"fit": _fit_figure(model), "user_figure": _user_figure(model),
                    "shares": _shares_figure(model), "audited": _audit_figures(audit)}
         checked, checks = _checks(model, test)
-    return page.render(
+    return visible(page.render(
         **figures, model=model, kind=type(model).__name__, version=pclf.__version__, data=model.data_,
         domains=list(model.data_.domains.values()), colours=plots.DOMAIN_COLOURS,
         verdicts=[str(v) for v in getattr(audit, "verdicts", None) or []],
@@ -122,7 +122,7 @@ def render(model: "_Mixture", *, test: Ratings | None = None, audit: Any = None)
         patterns=_what_matters(model, 0, views[0].domains[0])[0], users=_user_tables(model, views),
         carried=plots._who_carries(model), checked=checked, checks=checks, held_out=test is not None,
         settings=model.get_params(),
-    ) + "\n"
+    )) + "\n"
 
 
 def _figure(ax: "Axes", kind: str, caption: str, detail: str = "") -> Figure:
