@@ -259,7 +259,8 @@ def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
         try:
             # No more than one a process is submitted: what has been cannot be taken back on Ctrl-C.
             while True:
-                running |= {pool.submit(work, job): job for job in islice(waiting, n_jobs - len(running))}
+                with _ctrl_c_held():
+                    running |= {pool.submit(work, job): job for job in islice(waiting, n_jobs - len(running))}
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -331,6 +332,19 @@ def _single_threaded() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Processes started inside never get Ctrl-C, not even while they begin; ours comes as soon as they have begun."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_ctrl_c() -> None:
