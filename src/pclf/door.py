@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.errors import ModelFileError, brief
+from pclf.errors import ModelFileError, brief, visible
 
 FLOATS = ("float32", "float64")
 DEPTH = 24                   # of lists in lists: manifests have 6
 LONGEST = 100_000_000        # characters of JSON, as many as the header of a safetensors file may have
+LINE = 600                   # characters of what is said about a file
 SUM = 1e-3                   # sums of probabilities in single precision
 
 Shape = Mapping[str, int | None]
@@ -36,7 +37,8 @@ def opening(path: str | Path) -> Iterator[None]:
         raise
     except Exception as error:   # of any parser, of any check: a file must not choose the error
         why = str(error) if isinstance(error, ModelFileError) else f"{type(error).__name__}, {error}"
-        raise ModelFileError(f"{path} cannot be read as a model: {why.rstrip('.')}. It was altered, or something else "
+        why = visible(why[:LINE]).rstrip(".")
+        raise ModelFileError(f"{path} cannot be read as a model: {why}. It was altered, or something else "
                              f"wrote it: save the model again.") from error
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from pclf.errors import DataError, DownloadError, brief, visible
 
@@ -185,7 +185,7 @@ def unpack(packed: Path, target: Path, needed: Sequence[str], extras: Sequence[s
     target.mkdir()
     written: list[Path] = []
     try:
-        with zipfile.ZipFile(packed) as archive:
+        with _opened(packed) as archive:
             members = archive.infolist()
             for member in members:
                 _refuse_unsafe(member)
@@ -196,8 +196,9 @@ def unpack(packed: Path, target: Path, needed: Sequence[str], extras: Sequence[s
                 if named:   # the one nearest the top: a folder of samples may have the same names
                     member = min(named, key=lambda m: m.filename.count("/"))
                     written.append(target / name)
-                    with archive.open(member) as source, written[-1].open("wb") as file:
-                        _copied(source, file, limit)
+                    with written[-1].open("wb") as file:
+                        for chunk in _unpacked(archive, member, limit):
+                            file.write(chunk)
                 elif name in needed:
                     raise DownloadError(f"the archive must have the file {name}; "
                                         f"got {_line(', '.join(m.filename for m in members[:8])) or 'none'}")
@@ -207,14 +208,27 @@ def unpack(packed: Path, target: Path, needed: Sequence[str], extras: Sequence[s
     return written
 
 
-def _copied(source: IO[bytes], file: IO[bytes], limit: int) -> None:
-    """Whatever size an archive says that a file has, no more than the limit is written."""
-    written = 0
-    while chunk := source.read(CHUNK):
-        written += len(chunk)
-        if written > limit:
-            raise DownloadError(f"the archive must unpack to at most {limit:,} bytes; got more")
-        file.write(chunk)
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, limit: int) -> Iterator[bytes]:
+    """Whatever size an archive says that a file has, no more than the limit comes out of it."""
+    left = limit
+    try:
+        with archive.open(member) as source:
+            while chunk := source.read(CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    raise DownloadError(f"the archive must unpack to at most {limit:,} bytes; got more")
+                yield chunk
+    except OSError as error:           # of its bytes, which are all here: not of the disk that they go to
+        if isinstance(error, DownloadError):
+            raise
+        raise zipfile.BadZipFile(str(error)) from error
+
+
+def _opened(packed: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(packed)
+    except OSError as error:           # places before its beginning
+        raise zipfile.BadZipFile(str(error)) from error
 
 
 def _refuse_unsafe(member: zipfile.ZipInfo) -> None:

@@ -9,6 +9,7 @@ whose mean is the paper's W1 p_u S_com p_vcom + W2 p_u S_spe p_vspe. With severa
 averaged over them. Where there is a personal view, it is pooled with that (see `weights`).
 """
 
+import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
-from pclf.door import check_keys
+from pclf.door import check_keys, check_names
 from pclf.em.loop import Step
 from pclf.em.state import Layout, Problem, View
+from pclf.errors import ModelFileError
 from pclf.models import insight, weights
 from pclf.models.base import Floats, Recommendation, check_pairs, in_order, packed
 from pclf.models.lookup import _Lookup
@@ -252,6 +254,9 @@ class _Predictor(_Lookup):
                         "interrupted": self.interrupted_}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
+        with warnings.catch_warnings():          # about the size of a fit that is over
+            warnings.simplefilter("ignore")
+            self._check_settings(data)
         layout = extra["layout"]                 # not that of the settings, which may have been changed after fitting
         check_keys("layout", layout, {"n_user_clusters": int, "views": [dict], "separate_users": bool})
         for view in layout["views"]:
@@ -260,6 +265,7 @@ class _Predictor(_Lookup):
         views = tuple(View(**{**view, "domains": tuple(view["domains"])}) for view in layout["views"])
         self.layout_ = Layout(**{**layout, "views": views})
         problem = Problem.of(data, self.layout_)
+        _check_extra(extra, data, views)
         self.members_ = tuple(Member.from_arrays(f"member.{m}", arrays, problem) for m in range(extra["members"]))
         self.personal_ = {name: Personal.from_arrays(f"personal.{z}", arrays) for z, name in enumerate(data.domains)
                           if f"personal.{z}.users" in arrays}
@@ -269,6 +275,27 @@ class _Predictor(_Lookup):
         self.trace_ = tuple(Step(*step) for step in extra["trace"])
         self.n_iter_ = len(self.trace_)
         self.interrupted_ = extra.get("interrupted", False)
+
+
+def _check_extra(extra: dict[str, Any], data: Ratings, views: tuple[View, ...]) -> None:
+    """What a mixture keeps besides arrays: a weight for each view of each domain, and what was found on the way."""
+    def share(value: Any) -> bool:
+        """a number from 0 to 1"""
+        return type(value) in (int, float) and 0 <= value <= 1
+
+    check_keys("the model", extra, {"layout": dict, "members": int, "weights": {str: {str: share}},
+                                    "personal_weights": {str: share}, "trace": [list], "transfer": {str: list}},
+               {"interrupted": bool})
+    if extra["members"] < 1:
+        raise ModelFileError(f"members must be at least 1; got {extra['members']}")
+    check_names("weights", extra["weights"], data.domains)
+    for z, name in enumerate(data.domains):
+        check_names(f"weights of {name}", extra["weights"][name],
+                    [str(i) for i, view in enumerate(views) if z in view.domains])
+        if abs(sum(extra["weights"][name].values()) - 1) > 1e-6:
+            raise ModelFileError(f"weights of {name} must sum to 1; got {extra['weights'][name]}")
+    for key in ("personal_weights", "transfer"):
+        check_names(key, extra[key], (), data.domains)
 
 
 def _same_length(a: Floats, b: Floats) -> tuple[Floats, Floats]:
