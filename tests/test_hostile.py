@@ -104,7 +104,7 @@ def test_a_small_file_does_not_grow_in_memory(tmp_path):
     assert peak < 150e6
 
 
-@pytest.mark.parametrize(("name", "content"), [
+DAMAGED = [
     ("r.csv", "user,item,rating\n1,2," + "9" * 5_000_000 + "x\n"),
     ("r.csv", "user,item,rating\n" + "a" * 5_000_000 + ",1,2\n" + "a" * 5_000_000 + ",1,2\n"),
     ("r.csv", "user,item,rating\n" + "1," * 500_000 + "1\n"),
@@ -115,7 +115,10 @@ def test_a_small_file_does_not_grow_in_memory(tmp_path):
     ("r.parquet", b""), ("r.csv", b"\0" * 1000), ("r.csv", b"\xff\xfe\0"), ("r.csv", 'user,item,rating\n1,2,"'),
     ("r.csv", "user,item,rating\n1,2,1_0\n"), ("r.csv", "user,item,rating\n1,2,٣\n"),
     ("r.csv", "user,item,rating\n1,2,1e999\n"), ("r.csv", "user,item,rating\n1,2,0x5\n"), ("r.csv", "::::"),
-])
+]
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_file_is_a_short_error_of_the_family(tmp_path, name, content):
     with pytest.raises(DataError) as found:
         ratings(write(tmp_path / name, content))
