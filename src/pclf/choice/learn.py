@@ -10,9 +10,11 @@ from scipy.sparse import csr_array, hstack
 
 from pclf.choice.crossing import Crossing, learn_crossing
 from pclf.choice.gram import Floats
-from pclf.choice.items import CORE, Items, learn_items
+from pclf.choice.items import CORE, LARGEST, Items, learn_items
 from pclf.choice.rows import Rows, taken
 from pclf.choice.validate import Calibration, Setting, find_setting
+from pclf.door import check_array, check_names
+from pclf.errors import ModelFileError
 from pclf.errors import DataError
 
 
@@ -83,14 +85,25 @@ class Choice:
         return arrays
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_domains: int) -> "Choice":
-        every = [f"{prefix}.{z}" for z in range(n_domains)]
-        return cls(tuple(Items.from_arrays(f"{name}.items", arrays) for name in every),
-                   tuple(Setting(*arrays[f"{name}.setting"][:2].tolist()) for name in every),
-                   tuple(Calibration(*arrays[f"{name}.setting"][2:].tolist(), *map(tuple, arrays[f"{name}.curve"].tolist()))
-                         for name in every),
-                   tuple(Crossing.from_arrays(f"{name}.crossing", arrays) if f"{name}.crossing.left" in arrays else None
-                         for name in every))
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int], n_people: int) -> "Choice":
+        """What `to_arrays` gave, for catalogues of so many items. It is from a file, so it is checked."""
+        items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
+        for z, n_items in enumerate(sizes):
+            name = f"{prefix}.{z}"
+            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 4},
+                                  low=-LARGEST, high=LARGEST).tolist()
+            curve = check_array(f"{name}.curve", arrays[f"{name}.curve"], dtype="float64", low=-LARGEST, high=LARGEST,
+                                shape={"lines": 2, "points": None})
+            if not curve.shape[1] or (np.diff(curve, axis=1) < 0).any() or setting[0] < 0:
+                raise ModelFileError(f"{name} must have a curve that rises, and a penalty that is not negative")
+            items.append(Items.from_arrays(f"{name}.items", arrays, n_items))
+            settings.append(Setting(*setting[:2]))
+            calibrations.append(Calibration(*setting[2:], *map(tuple, curve.tolist())))
+            crossings.append(Crossing.from_arrays(f"{name}.crossing", arrays, sum(sizes) - n_items, n_items, n_people)
+                             if f"{name}.crossing.left" in arrays else None)
+        known = cls(tuple(items), tuple(settings), tuple(calibrations), tuple(crossings))
+        check_names("the model", [n for n in arrays if n.startswith(f"{prefix}.")], known.to_arrays(prefix))
+        return known
 
 
 def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None, *,

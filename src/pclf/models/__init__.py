@@ -4,7 +4,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pclf.errors import ModelFileError, UnknownNameError, did_you_mean
+from pclf.errors import UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
     from pclf.models.base import Recommender
@@ -30,18 +30,20 @@ def create(name: str, **settings: Any) -> "Recommender":
     return getattr(import_module(f"pclf.models.{name.lower()}"), by_lower[name.lower()])(**settings)  # type: ignore[no-any-return]
 
 
-def load(path: str | Path) -> "Recommender":
-    """A model that `save` wrote; of a class of your own, once that is imported."""
-    from pclf import storage
+def load(path: str | Path, *, key: str | bytes | None = None) -> "Recommender":
+    """A model that `save` wrote; of a class of your own, once that is imported.
+
+    key: the secret that it must have been saved with. Without one, a file is known to be whole and to hold a model, but
+    not who made it.
+    """
+    from pclf import door, storage
     from pclf.models.base import Recommender
 
-    file = storage.load(path)
+    file = storage.load(path, key)
     own = {kind.__name__: kind for kind in _children(Recommender)}
-    try:
+    with door.opening(path):
         model = own[file.kind](**file.settings) if file.kind in own else create(file.kind, **file.settings)
         model._restore(file.data, file.arrays, file.extra)
-    except (UnknownNameError, TypeError, KeyError) as error:
-        raise ModelFileError(f"{path} holds a {file.kind} model that this version cannot read: {error}.") from None
     return model
 
 

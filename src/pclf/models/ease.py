@@ -20,6 +20,7 @@ from pclf.choice.items import CORE
 from pclf.choice.rows import as_rows, taken
 from pclf.choice.validate import Setting, find_setting
 from pclf.data.ratings import Domain, Ratings
+from pclf.door import check_keys, check_names
 from pclf.models.base import Floats
 from pclf.models.factors import check_at_least, check_whole
 from pclf.models.people import People
@@ -63,7 +64,9 @@ class EASE(_Ranker):
         return self.choice_.to_arrays("choice"), {}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
-        self.choice_ = Choice.from_arrays("choice", arrays, len(data.domains))
+        check_names("the model", arrays, (), [name for name in arrays if name.startswith("choice.")])
+        check_keys("the model", extra, {})
+        self.choice_ = Choice.from_arrays("choice", arrays, [d.n_items for d in data.domains.values()], data.n_users)
 
 
 def liked_rows(domain: Domain) -> Rows:

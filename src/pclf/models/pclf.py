@@ -32,7 +32,7 @@ from pclf.choice import learn as learn_choices
 from pclf.data.events import absences, with_absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
-from pclf.errors import EngineError
+from pclf.errors import ArgumentError, EngineError, ModelFileError
 from pclf.factors import learn as factor_model
 from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
@@ -130,8 +130,7 @@ class PCLF(Mixture, Recommender):
         `interrupted_` is True, and there are no factors, which come last.
         """
         known, streams = as_ratings(data), random_numbers(random_state)
-        self._check_annealing(known)
-        self._check_own(known)
+        self._check_settings(known)
         split_rng, trial_rng, factor_rng = streams.spawn(3)
         ratings, layout, annealing = with_absences(known, split_rng), self._layout(known), Annealing.of(self)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
@@ -260,8 +259,13 @@ class PCLF(Mixture, Recommender):
         return arrays, {**extra, "lists": self.lists_ is not None}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
-        super()._set_state(data, arrays, extra)
-        self.lists_ = Lists(Choice.from_arrays("choice", arrays, len(data.domains)), data) if extra["lists"] else None
+        of_lists = {name: array for name, array in arrays.items() if name.startswith("choice.")}
+        if not isinstance(extra, dict) or not isinstance(extra.get("lists"), bool) or extra["lists"] != bool(of_lists):
+            raise ModelFileError("the model must say whether it has lists, and have them if it does")
+        super()._set_state(data, {name: array for name, array in arrays.items() if name not in of_lists},
+                           {key: value for key, value in extra.items() if key != "lists"})
+        sizes = [d.n_items for d in data.domains.values()]
+        self.lists_ = Lists(Choice.from_arrays("choice", of_lists, sizes, data.n_users), data) if of_lists else None
 
     def _layout(self, ratings: Ratings) -> Layout:
         names = list(ratings.domains)
@@ -270,14 +274,15 @@ class PCLF(Mixture, Recommender):
                     for z, name in enumerate(names))
         return Layout(self.n_user_clusters, (common, *specific))
 
-    def _check_own(self, ratings: Ratings) -> None:
+    def _check_settings(self, ratings: Ratings) -> None:
+        super()._check_settings(ratings)
         if self.n_factors != "auto":
             check_whole(0, "'auto' or ", n_factors=self.n_factors)
         for name in ratings.domains:
             self._fixed(ratings, name)
         if self.bridges != "auto" and (isinstance(self.bridges, str) or any(b not in BRIDGES for b in self.bridges)):
-            raise ValueError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
-                             f"{self.bridges!r}.")
+            raise ArgumentError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
+                                f"{self.bridges!r}.")
         _hyper(self.hyper)
 
     def _fixed(self, ratings: Ratings, name: str) -> tuple[float, float]:
@@ -486,4 +491,4 @@ def _hyper(given: Hyper | Mapping[str, Any] | None) -> Hyper:
         return Hyper(**given)
     except TypeError:
         known = ", ".join(asdict(Hyper()))
-        raise ValueError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None
+        raise ArgumentError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None

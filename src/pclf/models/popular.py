@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
+from pclf.door import check_array, check_keys, check_names
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.people import People
 
@@ -53,4 +54,7 @@ class Popular(_Ranker):
         return {f"counts.{z}": counts for z, counts in enumerate(self.counts_.values())}, {}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
-        self.counts_ = {name: arrays[f"counts.{z}"] for z, name in enumerate(data.domains)}
+        check_names("the model", arrays, [f"counts.{z}" for z in range(len(data.domains))])
+        check_keys("the model", extra, {})
+        self.counts_ = {name: check_array(f"counts.{z}", arrays[f"counts.{z}"], dtype="int64", shape={"items": d.n_items},
+                                          low=0) for z, (name, d) in enumerate(data.domains.items())}
