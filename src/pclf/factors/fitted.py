@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pclf.factors.choices import Choice
 from pclf.factors.hyper import Hyper
 from pclf.factors.population import Population
-from pclf.factors.rows import Floats, logits, tilts
+from pclf.factors.rows import Floats, logits
 
 FEW = 3.0            # ratings with which half of a taste is known
 CROWD = 5.0          # choosers with which half of an item's company is known
@@ -26,6 +26,7 @@ class DomainFactors:
     users: Floats             # (U, D)
     items: Floats             # (V, D)
     base: Floats              # (R,)
+    tilt: Floats              # (T, R) see `rows.tilts`
     item_square: Floats       # (V, 16 P) lower triangles of E[f f'], zeros behind them
     user_weights: Floats      # (1 + Q, D) regression of users on 1 and on their choice
     item_weights: Floats      # (3 + Q, D) of items on 1, log count, its square, the direction of who chose them
@@ -43,10 +44,6 @@ class DomainFactors:
     picks: Floats             # (U,) how much better what a user chose is for them than it would seem if it were new
     least: NDArray[np.int64]  # () level from which a rating is a choice
     lift: Floats              # (2,) what was added to the offset of items: a constant, and for the log of their count
-
-    @property
-    def tilt(self) -> Floats:
-        return tilts(len(self.base))
 
     @property
     def n_shape(self) -> int:
