@@ -247,7 +247,7 @@ def page() -> None:
     best = {(r["dataset"], r["given"], r["model"]): r for r in averaged(r for r in ours if r["preset"] == "best")}
     peers = peer_table(read("peers-accuracy"))
     draw({cell: {key: float(np.mean(list(found.values()))) for key, found in keys.items()} for cell, keys in peers.items()}, best)
-    text = [HEAD, "", "The rows of PCLF, RMGM and FMM in the next tables:" + when([r for r in ours if r["preset"] == "best"
+    text = [HEAD, "", "PCLF, RMGM and FMM in the next four tables:" + when([r for r in ours if r["preset"] == "best"
             and r["model"] in ("PCLF", "RMGM", "FMM")]).replace(" M", " m")]
     for title, key, peer_keys in (
         ("Mean rule: mean absolute error", "mae_mean", ("mae",)),
@@ -518,7 +518,7 @@ with more looks than the peers' grids had.
 `PCLF` is clusters and factors. `FMM` and `RMGM` are the published cluster models, with priors and restarts.
 
 **None of this is transfer.** These domains have nobody and nothing in common, and no attributes here, so nothing ties their factors:
-PCLF is as good as the same model on one domain alone. [Below](#where-pooling-helps-and-where-not) is where other domains do help,
+these are learned as if each domain were alone. [Below](#where-pooling-helps-and-where-not) is where other domains do help,
 and the page [What carries over](transfer.md) measures it.
 
 ![Each of nine other models errs more than PCLF in all nine cells](img/accuracy.svg)
