@@ -217,8 +217,10 @@ def recommend(model: ModelPath, domain: DomainName,
     else:
         digits = 2 if target.scale.n < 2 else max(2, 2 - math.floor(math.log10(min(np.diff(target.scale.values)))))
         rating = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
-        numbers = [("picks it and likes it", lambda r: f"{r.liked:.1%}"), ("picks it", lambda r: f"{r.chosen:.1%}")]
-        columns: list[tuple[str, Any]] = numbers if found and found[0].liked is not None else []
+        columns: list[tuple[str, Any]] = []
+        if found and found[0].liked is not None:
+            columns = [("picks it", lambda r: f"{r.chosen:.1%}")]
+            columns += [] if target.events else [("then likes it", lambda r: f"{r.liked / max(r.chosen, 1e-12):.0%}")]
         if not (columns and target.events):
             columns = [*columns, (rating, lambda r: f"{r.score if r.rating is None else r.rating:.{digits}f}")]
         tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", *(name for name, _ in columns)],

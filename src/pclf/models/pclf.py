@@ -227,11 +227,9 @@ class PCLF(Mixture, Recommender):
         for some in (slice(start, start + TOGETHER) for start in range(0, len(people), TOGETHER)):
             few, here = people[some], np.maximum(codes[some], 0)
             p = self._of_lists(few, codes[some])
-            grade, liked = lists.grades(people.domain, p)
-            expected = np.take_along_axis(self._expected(few), here, 1)
-            chosen = lists.probability(few, expected)
-            both = np.minimum(lists.probability(few, expected * liked / grade), chosen)
-            out.append({"rating": p @ values, "liked": both, "chosen": chosen})
+            _, liked = lists.grades(people.domain, p)
+            chosen = lists.probability(few, np.take_along_axis(self._expected(few), here, 1))
+            out.append({"rating": p @ values, "liked": chosen * liked, "chosen": chosen})
         return {name: np.concatenate([part[name] for part in out]) for name in out[0]}
 
     @property
