@@ -107,7 +107,7 @@ def test_a_new_item_is_liked_by_those_who_are_like_its_users(model):
 
 
 def test_lists_of_held_out_events_can_be_compared(log):
-    found = pclf.compare({"own": pclf.FMM(n_restarts=1), "flat": pclf.FMM(1, 1, personal_factors=0, n_restarts=1)},
+    found = pclf.compare({"own": pclf.PCLF(n_restarts=1), "flat": pclf.FMM(1, 1, n_restarts=1)},
                          [pclf.hold_out(log, 0.2)], metrics=("ndcg@5",))
     own, flat = (s.value for s in found.scores)
     assert own > 1.3 * flat
@@ -148,10 +148,11 @@ def test_events_beside_ratings_are_the_same_events():
     pairs = np.unique(rng.integers(0, 60 * 30, 500))
     plays = pclf.Ratings.from_events({"songs": (pairs // 30, pairs % 30)})
     films = pclf.Ratings.from_arrays({"films": (pairs // 30, pairs % 30, pairs % 5 + 1)})
-    alone, beside = (pclf.FMM(3, 3, n_restarts=1, max_iter=5, personal_weight=1.0).fit(data) for data in
+    alone, beside = (pclf.PCLF(3, 3, 3, n_restarts=1, max_iter=5, factor_weight=1.0).fit(data) for data in
                      (plays, pclf.Ratings({**films.domains, **plays.domains})))
-    a, b = (model.personal_["songs"] for model in (alone, beside))
-    np.testing.assert_allclose(a.count, b.count)
+    a, b = (model.factors_["songs"].domains["songs"] for model in (alone, beside))
+    np.testing.assert_array_equal(a.count, b.count)
+    np.testing.assert_array_equal(a.lift, b.lift)
     users = [int(u) for u in plays["songs"].user[plays["songs"].item == 3]]
     for model in (alone, beside):
         known, new = (model.predict("songs", list(range(60)), item).mean()
@@ -166,7 +167,7 @@ def test_popular_items_are_drawn_more_often_and_odds_do_not_show_it():
     chance = np.linspace(0.02, 0.9, n_items)
     user, item = np.nonzero(rng.random((n_users, n_items)) < chance)
     log = pclf.Ratings.from_events({"songs": (user, item)})
-    model = pclf.FMM(1, 1, n_restarts=1, max_iter=3, personal_weight=1.0, personal_factors=0).fit(log)
+    model = pclf.PCLF(1, 1, 1, n_restarts=1, max_iter=3, factor_weight=1.0, n_factors=0).fit(log)
     codes = log["songs"].items.encode(range(n_items))
     found = model.predict_codes("songs", np.repeat(np.arange(200), n_items), np.tile(codes, 200)).reshape(200, -1)
     order = found.mean(axis=0)
@@ -189,7 +190,7 @@ def test_errors_of_events_are_refused_and_lists_are_the_default():
 def test_what_was_done_in_training_is_no_absence_of_a_report(log):
     split = pclf.hold_out(log, 0.3)
     name = next(iter(log.domains))
-    model = pclf.FMM(2, 2, n_restarts=1, max_iter=2, personal_weight=0.0).fit(split.train)
+    model = pclf.FMM(2, 2, n_restarts=1, max_iter=2).fit(split.train)
     checked = facts.check(model, name, split.test)
     test, train = split.test[name], split.train[name]
     drawn = with_absences(split.test.only(name), np.random.default_rng(0))[name]
@@ -200,6 +201,8 @@ def test_what_was_done_in_training_is_no_absence_of_a_report(log):
 def test_a_log_gets_more_factors_than_ratings(log):
     quick = {"n_restarts": 1, "max_iter": 2}
     rated = pclf.Ratings.from_arrays({"a": ([1, 1, 2, 2], [1, 2, 1, 2], [1, 2, 3, 4])})
-    sizes = [next(iter(pclf.FMM(2, 2, **quick, **more).fit(data).personal_.values())).users.shape[1]
-             for data, more in ((log, {}), (log, {"personal_factors": 5}), (rated, {}))]
+    sizes = []
+    for data, more in ((log, {}), (log, {"n_factors": 5}), (rated, {})):
+        (name, part), = pclf.PCLF(2, 2, 2, **quick, **more).fit(data).factors_.items()
+        sizes.append(part.domains[name].users.shape[1])
     assert sizes == [1 + 20, 1 + 5, 3 + 12]

@@ -1,14 +1,26 @@
-"""The personal view: its kernel against the same sums in NumPy, what choices say, people in several domains."""
+"""Factors: row steps against their specification, the population of rows, choices, attributes, and every bridge."""
 
 import numpy as np
 import pytest
-from pclf.models.personal import FREEDOM, KIN, _covariance, tilts
+from scipy import sparse
 
 import pclf
+from pclf.datasets import demo
+from pclf.engines import cpu, cpu_rows
 from pclf.engines.cpu_rows import Cores, as_met, empty_sums, newton, precisions, squares, vectors
+from pclf.engines.reference import Seen, row_step
+from pclf.engines.reference import collect as collect_literally
+from pclf.factors.attributes import AttributeRegression, align, attribute_axes
 from pclf.factors.choices import learn_choices
-from pclf.models import personal, weights
-from pclf.models.weights import softmax
+from pclf.factors.fitted import joint_steps
+from pclf.factors.hyper import Hyper
+from pclf.factors.population import Population, covariance, learned_between
+from pclf.factors.rows import softmax, tilts
+from pclf.models import weights
+
+FREEDOM = Hyper().freedom
+ONLY = {"n_user_clusters": 2, "n_common_clusters": 2, "n_specific_clusters": 2, "n_restarts": 1, "max_iter": 1,
+        "common_weight": 0.0, "factor_weight": 1.0}                # factors alone, and no trial
 
 
 def triangle(square, n):
@@ -19,110 +31,218 @@ def triangle(square, n):
     return out + np.tril(out, -1).T
 
 
-def step_in_numpy(ratings, row, others, squares, precision, mean, base, tilt):
-    """A Newton step of one row, written down as the formulas are. The new row and its covariance."""
-    shape = len(tilt)
-    gradient, hessian = -precision @ (row - mean), precision
-    for other, level in ratings:
-        theirs, f = others[other], others[other][shape:]
-        doubt = triangle(squares[other], len(f)) - np.outer(f, f)
-        x = row[:shape] + theirs[:shape]
-        x[0] += row[shape:] @ f
-        p = softmax((base + x @ tilt)[None])[0]
-        direction = np.zeros((len(base), len(row)))             # of each level's logit by the row
-        direction[:, :shape] = tilt.T
-        direction[:, shape:] = np.outer(tilt[0], f)
-        centred = direction - p @ direction
-        gradient = gradient + direction[level] - p @ direction
-        hessian = hessian + centred.T @ (p[:, None] * centred)
-        spread = p @ tilt[0] ** 2 - (p @ tilt[0]) ** 2
-        hessian[shape:, shape:] += spread * doubt
-        gradient[shape:] -= spread * doubt @ row[shape:]
-    return row + np.clip(np.linalg.solve(hessian, gradient), -1, 1), np.linalg.inv(hessian)
+def positive(rng, size):
+    """A covariance."""
+    root = rng.normal(0, 1, (size, size))
+    return np.linalg.inv(root @ root.T + np.eye(size))
+
+
+class Rows:
+    """Three rows of one domain with many ratings, none, and a few, and the rows of the other side."""
+
+    def __init__(self, n_levels, n_factors, seed=0):
+        rng = np.random.default_rng([n_levels, n_factors, seed])
+        self.tilt, self.base = tilts(n_levels), rng.normal(0, 1, n_levels)
+        self.shape, self.size = len(self.tilt), len(self.tilt) + n_factors
+        self.others = rng.normal(0, 0.4, (40, self.size)).astype(np.float32)
+        self.squares = squares(self.others[:, self.shape:]) + squares(rng.normal(0, 0.3, (40, n_factors)))
+        self.indptr = np.array([0, 133, 133, 138])      # more than two batches, no ratings at all, a tile and one
+        self.other = rng.integers(0, 40, 138).astype(np.int32)
+        self.level = rng.integers(0, n_levels, 138).astype(np.uint8)
+        self.own, self.mean = rng.normal(0, 0.3, (3, self.size)), rng.normal(0, 0.2, (3, self.size))
+        self.covariance, self.trust = positive(rng, self.size), np.array([1.0, 1.0, 0.4])
+
+    def seen(self, row):
+        """What the specification is given."""
+        some = slice(self.indptr[row], self.indptr[row + 1])
+        others = self.others[self.other[some]].astype(float)
+        n = self.size - self.shape
+        doubts = np.array([triangle(self.squares[i], n) for i in self.other[some]]).reshape(len(others), n, n)
+        doubts = doubts - np.einsum("nf,ng->nfg", others[:, self.shape:], others[:, self.shape:])
+        return Seen(others, doubts, self.level[some], self.base, self.tilt)
+
+    def lists(self):
+        return Cores().side(np.repeat(np.arange(3, dtype=np.int32), np.diff(self.indptr)), self.other, self.level, 3,
+                            40, len(self.base))
 
 
 @pytest.mark.parametrize("n_levels", [2, 3, 5, 10])
 @pytest.mark.parametrize(("n_factors", "freedom"), [(0, FREEDOM), (3, 0.0), (3, FREEDOM), (12, FREEDOM), (20, 0.0)])
-def test_a_step_is_the_one_of_the_formulas(n_levels, n_factors, freedom):
-    rng, tilt = np.random.default_rng(n_levels), tilts(n_levels)
-    shape, size, n_others = len(tilt), len(tilt) + n_factors, 40
-    others = rng.normal(0, 0.4, (n_others, size)).astype(np.float32)
-    doubts = squares(others[:, shape:]) + squares(rng.normal(0, 0.3, (n_others, n_factors)))
-    indptr = np.array([0, 133, 133, 138])      # more than two batches, no ratings at all, a tile and one
-    other = rng.integers(0, n_others, 138).astype(np.int32)
-    level = rng.integers(0, n_levels, 138).astype(np.uint8)
-    own, mean = rng.normal(0, 0.3, (3, size)), rng.normal(0, 0.2, (3, size))
-    root = rng.normal(0, 1, (size, size))
-    covariance = np.linalg.inv(root @ root.T + np.eye(size))
-    base, trust = rng.normal(0, 1, n_levels), np.array([1.0, 1.0, 0.4])
-    before, trusted, square = own.copy(), trust.copy(), np.zeros((3, doubts.shape[1]), np.float32)
-    *_, shape_total, total = sums = empty_sums(n_levels, shape, size)
-    newton(indptr, other, level, own, square, trust, *as_met(others, tilt), doubts, *precisions(covariance, shape),
-           mean, freedom, base, tilt, 0, 3, *sums, *vectors(n_factors, size))
-    np.testing.assert_array_equal(own[1], mean[1])
-    covariances, shape_covariances = np.zeros((size, size)), np.zeros((shape, shape))
+def test_a_step_is_the_specified_one(n_levels, n_factors, freedom):
+    r = Rows(n_levels, n_factors)
+    own, trust, square = r.own.copy(), r.trust.copy(), np.zeros((3, r.squares.shape[1]), np.float32)
+    *of_base, shape_total, total = sums = empty_sums(n_levels, r.shape, r.size)
+    newton(r.indptr, r.other, r.level, own, square, trust, *as_met(r.others, r.tilt), r.squares,
+           *precisions(r.covariance, r.shape), r.mean, freedom, r.base, r.tilt, 0, 3, *sums,
+           *vectors(n_factors, r.size))
+    assert (own[1].tolist(), trust[1], square[1].any()) == (r.own[1].tolist(), 1.0, False)     # without ratings
+    covariances, shape_covariances = np.zeros((r.size, r.size)), np.zeros((r.shape, r.shape))
+    expected_of_base = [np.zeros_like(x) for x in of_base]
     for row in (0, 2):
-        ratings = list(zip(other, level, strict=True))[indptr[row]:indptr[row + 1]]
-        precision = np.linalg.inv(with_wider_shapes(covariance, shape, trusted[row]))
-        expected, cov = step_in_numpy(ratings, before[row], others.astype(float), doubts, precision, mean[row], base,
-                                      tilt)
+        seen = r.seen(row)
+        expected, cov, now = row_step(r.own[row], r.mean[row], r.covariance, r.trust[row], freedom, [seen])
         np.testing.assert_allclose(own[row], expected, atol=1e-5)
-        f = expected[shape:]
-        np.testing.assert_allclose(triangle(square[row], n_factors), cov[shape:, shape:] + np.outer(f, f), atol=1e-5)
-        covariances += cov
-        shape_covariances += trusted[row] * cov[:shape, :shape]
-        gap = (expected - mean[row])[:shape]
-        inner = np.linalg.inv(covariance[:shape, :shape])
-        distance = gap @ inner @ gap + np.trace(inner @ cov[:shape, :shape])
-        now = (freedom + shape) / (freedom + distance) if freedom else trusted[row]
+        f = expected[r.shape:]
+        np.testing.assert_allclose(triangle(square[row], n_factors), cov[r.shape:, r.shape:] + np.outer(f, f),
+                                   atol=1e-5)
         assert trust[row] == pytest.approx(now, rel=1e-4)
+        covariances += cov
+        shape_covariances += r.trust[row] * cov[:r.shape, :r.shape]
+        for got, said in zip(expected_of_base, collect_literally(r.own[row], seen)[2:], strict=True):
+            got += said
     np.testing.assert_allclose(total, covariances, atol=1e-5)
     np.testing.assert_allclose(shape_total, shape_covariances, atol=1e-5)
+    for got, expected in zip(of_base, expected_of_base, strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
-def with_wider_shapes(covariance, n, trust):
-    """The covariance of (x, f) when that of x is 1 / trust times as large and f given x is as before."""
-    shapes = covariance[:n, :n]
-    slope = np.linalg.solve(shapes, covariance[:n, n:]).T
-    rest = covariance[n:, n:] - slope @ shapes @ slope.T
-    wide = shapes / trust
-    return np.block([[wide, wide @ slope.T], [slope @ wide, rest + slope @ wide @ slope.T]])
+@pytest.mark.parametrize(("n_levels", "n_factors"), [(2, 3), (5, 0), (5, 12), (10, 20)])
+def test_what_ratings_say_is_the_specified_gradient_and_hessian(n_levels, n_factors):
+    r = Rows(n_levels, n_factors)
+    gradient, hessian, *of_base = Cores().collect(r.lists(), r.own, r.others, r.squares, r.base, r.tilt)
+    assert not gradient[1].any()
+    assert not hessian[1].any()
+    totals = [np.zeros_like(x) for x in of_base]
+    for row in range(3):
+        g, h, *said = collect_literally(r.own[row], r.seen(row))
+        np.testing.assert_allclose(gradient[row], g, atol=2e-4)
+        np.testing.assert_allclose(hessian[row], h, atol=2e-4)
+        totals = [a + b for a, b in zip(totals, said, strict=True)]
+    for got, expected in zip(of_base, totals, strict=True):
+        np.testing.assert_allclose(got, expected, atol=2e-4)
+
+
+def test_the_specified_gradient_is_that_of_the_log_likelihood():
+    """By finite differences, where nothing is in doubt."""
+    r = Rows(5, 3)
+    seen = r.seen(0)
+    seen = Seen(seen.others, 0 * seen.doubts, seen.levels, seen.base, seen.tilt)
+
+    def log_likelihood(row):
+        x = row[:r.shape] + seen.others[:, :r.shape]
+        x[:, 0] += seen.others[:, r.shape:] @ row[r.shape:]
+        return np.log(softmax(seen.base + x @ seen.tilt))[np.arange(len(x)), seen.levels].sum()
+
+    gradient, hessian, _, _ = collect_literally(r.own[0], seen)
+    for i, step in enumerate(1e-4 * np.eye(r.size)):
+        up, down = log_likelihood(r.own[0] + step), log_likelihood(r.own[0] - step)
+        assert (up - down) / 2e-4 == pytest.approx(gradient[i], abs=1e-4)
+        assert (up + down - 2 * log_likelihood(r.own[0])) / 1e-8 == pytest.approx(-hessian[i, i], rel=1e-2)
+
+
+@pytest.mark.parametrize("freedom", [0.0, FREEDOM])
+def test_rows_of_several_domains_step_together_as_specified(freedom):
+    """Five levels and ten, three people, two domains of three."""
+    parts, rng = [Rows(5, 4), Rows(3, 4), Rows(10, 4)], np.random.default_rng(1)
+    sizes = [r.size for r in parts]
+    between = {(a, b): 0.4 * rng.random((sizes[a], sizes[b])) / 4 for a, b in ((0, 1), (0, 2), (1, 2))}
+    people = Population(tuple(r.shape for r in parts), tuple(positive(rng, n) for n in sizes), between, freedom)
+    domains, own = [0, 2], [parts[0], parts[2]]
+    rows = np.concatenate([r.own for r in own], axis=1)
+    means = np.concatenate([r.mean for r in own], axis=1)
+    trust, before = np.array([1.0, 0.7, 0.4]), rows.copy()
+    said = [[collect_literally(r.own[i], r.seen(i))[:2] for i in range(3)] for r in own]
+    gradient = np.concatenate([np.array([g for g, _ in part]) for part in said], axis=1)
+    cov = joint_steps(people, domains, rows, means, trust, gradient, [np.array([h for _, h in part]) for part in said])
+    at = people.places(domains)
+    for i, trusted in enumerate((1.0, 0.7, 0.4)):
+        expected = row_step(before[i], means[i], people.covariance[np.ix_(at, at)], trusted, freedom,
+                            [r.seen(i) for r in own])
+        for got, wanted in zip((rows[i], cov[i], trust[i]), expected, strict=True):
+            np.testing.assert_allclose(got, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("n_levels", [1, 2, 3, 5, 10])
+def test_tilts_are_orthogonal_and_the_first_spans_as_much_on_every_long_scale(n_levels):
+    tilt = tilts(n_levels)
+    assert tilt.shape == (max(1, min(4, n_levels - 1)), n_levels)
+    assert np.ptp(tilt[0]) == pytest.approx(min(4, n_levels - 1))
+    np.testing.assert_allclose(np.diff(tilt[0], n=2), 0, atol=1e-12)
+    np.testing.assert_allclose(tilt.sum(axis=1), 0, atol=1e-12)
+    product = tilt @ tilt.T
+    np.testing.assert_allclose(product - np.diag(np.diag(product)), 0, atol=1e-12)
 
 
 def test_the_covariance_is_the_one_that_rows_were_drawn_with():
     """Shapes drawn with trusts of their own, factors that depend on them."""
     rng, n, t = np.random.default_rng(0), 40_000, 2
     root = rng.normal(size=(5, 5))
-    covariance = root @ root.T + np.eye(5)
+    drawn = root @ root.T + np.eye(5)
     trust = rng.gamma(4, 1 / 4, n)
-    slope = np.linalg.solve(covariance[:t, :t], covariance[:t, t:])
-    rest = covariance[t:, t:] - covariance[t:, :t] @ slope
-    x = rng.multivariate_normal(np.zeros(t), covariance[:t, :t], n) / np.sqrt(trust)[:, None]
+    slope = np.linalg.solve(drawn[:t, :t], drawn[:t, t:])
+    rest = drawn[t:, t:] - drawn[t:, :t] @ slope
+    x = rng.multivariate_normal(np.zeros(t), drawn[:t, :t], n) / np.sqrt(trust)[:, None]
     rows = np.concatenate([x, x @ slope + rng.multivariate_normal(np.zeros(3), rest, n)], axis=1)
-
-    def sums(n):
-        return rows[:n].T @ rows[:n], rows[:n, :t].T @ (trust[:n, None] * rows[:n, :t]), n
-
-    np.testing.assert_allclose(_covariance(*sums(n), None), covariance, atol=0.03 * np.abs(covariance).max())
-    alone, advised = (_covariance(*sums(150), expected) for expected in (None, covariance))
-    shapes = (150 * alone[:t, :t] + KIN * covariance[:t, :t]) / (150 + KIN)
-    np.testing.assert_allclose(advised[:t, :t], shapes, atol=1e-6)
-    np.testing.assert_allclose(np.linalg.solve(advised[:t, :t], advised[:t, t:]),
-                               np.linalg.solve(alone[:t, :t], alone[:t, t:]), atol=1e-4)      # of factors given shapes
+    found = covariance(rows.T @ rows, rows[:, :t].T @ (trust[:, None] * rows[:, :t]), n)
+    np.testing.assert_allclose(found, drawn, atol=0.03 * np.abs(drawn).max())
 
 
-@pytest.mark.parametrize("n_levels", [1, 2, 3, 5, 10])
-def test_tilts_are_orthogonal_and_the_first_goes_by_ones(n_levels):
-    tilt = tilts(n_levels)
-    assert tilt.shape == (max(1, min(4, n_levels - 1)), n_levels)
-    np.testing.assert_allclose(np.diff(tilt[0]), 1)
-    np.testing.assert_allclose(tilt.sum(axis=1), 0, atol=1e-12)
-    product = tilt @ tilt.T
-    np.testing.assert_allclose(product - np.diag(np.diag(product)), 0, atol=1e-12)
+def three_domains():
+    rng = np.random.default_rng(0)
+    own = [2 * positive(rng, n) for n in (3, 4, 5)]
+    between = {(a, b): rng.normal(0, 0.15, (len(own[a]), len(own[b]))) for a, b in ((0, 1), (0, 2), (1, 2))}
+    return Population((1, 2, 2), tuple(own), between, 0.0)
+
+
+def test_a_population_lays_its_blocks_where_its_domains_are():
+    people = three_domains()
+    whole = people.covariance
+    np.testing.assert_allclose(whole, whole.T)
+    for z, block in enumerate(people.own):
+        at = people.places([z])
+        np.testing.assert_allclose(whole[np.ix_(at, at)], block)
+    roots = [np.linalg.cholesky(block) for block in people.own]
+    for (a, b), k in people.between.items():
+        block = whole[np.ix_(people.places([a]), people.places([b]))]
+        inner = np.linalg.inv(roots[a]) @ block @ np.linalg.inv(roots[b]).T          # K, turned on both sides
+        np.testing.assert_allclose(np.linalg.svd(inner)[1], np.linalg.svd(k)[1])
+    np.testing.assert_array_equal(people.shape_places([2, 0]), [0, 1, 5])
+
+
+def test_rows_are_expected_where_the_textbook_says():
+    """E[b | a] = S_ba S_aa^-1 a, from one domain and from two."""
+    people, rng = three_domains(), np.random.default_rng(1)
+    s = people.covariance
+    gaps = {0: rng.normal(size=(6, 3)), 2: rng.normal(size=(6, 5))}
+    for given in ([0], [2], [0, 2]):
+        a, b = people.places(given), people.places([1])
+        known = np.concatenate([gaps[z] for z in given], axis=1)
+        expected = (s[np.ix_(b, a)] @ np.linalg.inv(s[np.ix_(a, a)]) @ known.T).T
+        np.testing.assert_allclose(people.expected(1, {z: gaps[z] for z in given}), expected)
+
+
+def test_a_correlation_is_found_in_rows_that_were_drawn_with_it():
+    people, n = three_domains(), 20_000
+    at = people.places([0, 1])
+    rows = np.random.default_rng(2).multivariate_normal(np.zeros(7), people.covariance[np.ix_(at, at)], n)
+    guess = np.zeros((3, 4))
+    found = learned_between(rows.T @ rows, 3, n, guess, worth=50.0)
+    np.testing.assert_allclose(found, people.between[0, 1], atol=0.03)
+    few = learned_between(rows[:50].T @ rows[:50], 3, 50, guess, worth=50.0)
+    alone = learned_between(rows[:50].T @ rows[:50], 3, 50, guess, worth=0.0)
+    np.testing.assert_allclose(few, alone / 2)                                       # as much as the guess
+    np.testing.assert_array_equal(learned_between(np.zeros((7, 7)), 3, 0, guess + 0.1, 50.0), guess + 0.1)
+
+
+def test_correlations_that_contradict_each_other_are_lowered():
+    """Nobody is like the second and the third, who are the opposite of each other."""
+    one, eye = np.eye(2), {(0, 1): 0.95 * np.eye(2), (0, 2): 0.95 * np.eye(2), (1, 2): -0.95 * np.eye(2)}
+    made = Population((1, 1, 1), (one, one, one), {}, 0.0).with_between(eye)
+    assert np.linalg.eigvalsh(made.covariance)[0] > 0
+    assert 0 < made.between[0, 1][0, 0] < 0.95
 
 
 def both_sides(user, item, shape):
     return Cores().lists(user.astype(np.int32), item.astype(np.int32), np.zeros(len(user), np.uint8), *shape, 1, 0)
+
+
+def choices_of(user, item, shape, of_domains=None):
+    """Choices of all as one domain, or of several. -> lists of users, and what they choose, and by whom"""
+    sides = both_sides(user, item, shape)
+    if of_domains is None:
+        of_domains = tuple(np.bincount(x, minlength=n)[:, None].astype(float) for x, n in zip((user, item), shape,
+                                                                                              strict=True))
+    return sides[0], *learn_choices(*sides, of_domains, 12, np.random.default_rng(0), Cores())
 
 
 def test_choices_tell_groups_apart_and_distrust_a_few():
@@ -131,8 +251,7 @@ def test_choices_tell_groups_apart_and_distrust_a_few():
     fan = np.arange(n_users) % 2
     odds = np.where(fan[:, None] == np.arange(n_items) % 2, 0.5, 0.05)
     user, item = np.nonzero(rng.random((n_users, n_items)) < odds)
-    by_user, by_item = both_sides(user, item, (n_users, n_items))
-    chosen, choosers = learn_choices(by_user, by_item, np.random.default_rng(0), Cores())
+    by_user, chosen, choosers = choices_of(user, item, (n_users, n_items))
     best = chosen.variance.argmax()
     places, stands = chosen.places[:, best], chosen.of_all(by_user, Cores())[:, best]
     assert (np.sign(places) == np.sign(places[0]) * np.where(np.arange(n_items) % 2, -1, 1)).all()
@@ -143,16 +262,126 @@ def test_choices_tell_groups_apart_and_distrust_a_few():
     assert choosers.variance.max() > 10 * np.median(choosers.variance)
 
 
-def expected_error(user, item, level, test, n_factors=12):
-    """Fit the personal view to all ratings but the test ones, which it is judged by."""
+def test_choices_by_chance_differ_less():
+    """Places are sought where users differ, so some of it is found in chance too."""
+    rng = np.random.default_rng(1)
+    fan = np.arange(300)[:, None] % 2 == np.arange(200) % 2
+    largest = []
+    for odds in (np.full(fan.shape, 0.1), np.where(fan, 0.15, 0.05)):
+        largest.append(choices_of(*np.nonzero(rng.random(fan.shape) < odds), fan.shape)[1].variance.max())
+    assert largest[0] < 0.4 * largest[1]
+
+
+def test_choices_in_two_domains_tell_tastes_apart_and_not_the_domains():
+    """Films and books, even and odd; some people know both. The first axis is the taste within each domain."""
+    rng, n, half = np.random.default_rng(0), 160, 40
+    taste, likes = np.arange(n) % 2, np.arange(2 * half) % 2
+    reads = np.stack([np.arange(n) < 100, np.arange(n) >= 60], axis=1)                     # films, books
+    odds = np.where(taste[:, None] == likes, 0.4, 0.1) * reads[:, np.repeat([0, 1], half)]
+    user, item = np.nonzero(rng.random((n, 2 * half)) < odds)
+    book = item >= half
+    of_domains = [np.stack([np.bincount(x[~book], minlength=m), np.bincount(x[book], minlength=m)], axis=1)
+                  .astype(float) for x, m in ((user, n), (item, 2 * half))]
+
+    def correlations(*of):
+        _, chosen, _ = choices_of(user, item, (n, 2 * half), *of)
+        place = chosen.places[:, chosen.variance.argmax()]
+        return [abs(np.corrcoef(place, x)[0, 1]) for x in (likes, np.arange(2 * half) >= half)]
+
+    by_taste, by_domain = correlations(tuple(of_domains))
+    assert by_taste > 0.9
+    assert by_domain < 0.2
+    assert correlations()[1] > 0.9                       # as one domain, the first axis is the domain
+
+
+def regression(n_items=400, n_features=6, seed=0, noise=0.3):
+    """Rows that follow their attributes, with known weights. -> regression, rows, weights"""
+    rng = np.random.default_rng(seed)
+    attributes = sparse.csr_matrix((rng.random((n_items, n_features)) < 0.4).astype(float))
+    weights = rng.normal(0, 0.5, (n_features, 5))
+    rows = attributes @ weights + rng.normal(0, noise, (n_items, 5))
+    return AttributeRegression(attributes, np.zeros((n_features, 5))), rows, weights
+
+
+def solved(parts, noise, rounds=10):
+    for _ in range(rounds):
+        for own, rows in parts:
+            own.add(rows, np.ones(len(rows), bool))
+        AttributeRegression.solve_together([own for own, _ in parts], [2] * len(parts), np.arange(3),
+                                           [noise**2 * np.eye(5)] * len(parts))
+
+
+def test_weights_of_attributes_are_found_and_those_of_chance_are_next_to_nothing():
+    own, rows, weights = regression()
+    solved([(own, rows)], 0.3)
+    np.testing.assert_allclose(own.weights, weights, atol=0.1)
+    np.testing.assert_allclose(own.means(), own.attributes @ weights, atol=0.2)
+    chance = AttributeRegression(own.attributes, np.zeros_like(weights))
+    solved([(chance, np.random.default_rng(5).normal(0, 0.3, rows.shape))], 0.3)
+    plain = np.linalg.lstsq(own.attributes.toarray(), np.random.default_rng(5).normal(0, 0.3, rows.shape))[0]
+    assert np.abs(chance.weights).max() < 0.05
+    assert np.square(chance.weights).sum() < 0.5 * np.square(plain).sum()            # which is not shrunk
+
+
+def test_two_domains_have_one_regression_on_what_means_the_same():
+    """One of them has next to no items: its weights are the other's. Weights along choices of its own are not."""
+    (own, rows, weights), (small, few, _) = regression(), regression(n_items=4, seed=1)
+    solved([(own, rows), (small, few)], 0.3)
+    np.testing.assert_array_equal(small.weights, own.weights)
+    for part, x in ((own, rows), (small, few)):
+        part.add(x, np.ones(len(x), bool))
+    AttributeRegression.solve_together([own, small], [2, 2], np.arange(1), [0.09 * np.eye(5)] * 2)
+    np.testing.assert_array_equal(small.weights[:, :3], own.weights[:, :3])
+    assert not np.allclose(small.weights[:, 3:], own.weights[:, 3:], atol=0.05)
+    np.testing.assert_allclose(own.weights[:, 3:], weights[:, 3:], atol=0.1)
+
+
+def test_attribute_axes_are_what_domains_have_in_common():
+    rng = np.random.default_rng(0)
+    a, b = (sparse.csr_matrix((rng.random((200, 5)) < 0.5) * known) for known in ([1, 1, 1, 0, 0], [1, 1, 0, 1, 0]))
+    axes = attribute_axes([a, b], 8)
+    assert axes.shape == (5, 2)
+    assert not axes[2:].any()                               # one domain alone has these, or none
+    spread = np.mean([np.var(x @ axes, axis=0) for x in (a, b)], axis=0)
+    np.testing.assert_allclose(spread, 1)
+    assert attribute_axes([a], 8).shape == (5, 3)
+    assert attribute_axes([None, sparse.csr_matrix((4, 5))], 8) is None
+
+
+def test_axes_of_choices_are_aligned_by_the_attributes_that_lie_on_them():
+    """Two catalogues with the same genres; the axes of the second come in another order, and turned."""
+    rng = np.random.default_rng(0)
+    attributes = [sparse.csr_matrix(np.eye(6)[rng.integers(0, 6, n)]) for n in (300, 200)]
+    places = rng.normal(size=(6, 3))
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    first, second = (a @ places + 0.2 * rng.normal(size=(a.shape[0], 3)) for a in attributes)
+    turns, agreements = align([first, second @ turn], attributes)
+    np.testing.assert_allclose(turns[0], np.eye(3), atol=1e-9)
+    np.testing.assert_allclose(turns[1], turn.T, atol=0.1)
+    np.testing.assert_allclose(agreements, 1, atol=0.02)
+    chance = align([first, rng.normal(size=second.shape)], attributes)[1][1]      # which is turned to agree a little
+    assert chance.mean() < 0.9
+
+
+def test_axes_stay_as_they_are_where_attributes_do_not_say_how_they_turn():
+    """One genre tells one direction; rounding must not decide about the others."""
+    rng = np.random.default_rng(0)
+    attributes = [sparse.csr_matrix((rng.random((n, 1)) < 0.4).astype(float)) for n in (300, 200)]
+    directions = [a @ np.array([[1.0, 0.5, 0.2]]) for a in attributes]
+    turns = [align([x + 1e-7 * rng.normal(size=x.shape) for x in directions], attributes)[0][1] for _ in range(2)]
+    np.testing.assert_allclose(turns[0], turns[1], atol=1e-3)
+    np.testing.assert_allclose(turns[0], np.eye(3), atol=0.02)
+
+
+def expected_error(user, item, level, test, **hyper):
+    """Fit factors to all ratings but the test ones, which they are judged by."""
     data = pclf.Ratings.from_arrays({"d": (user, item, level + 1)}, scale=(1, 5))
-    domain = data.select({"d": ~test})["d"]
-    view = personal.fit(domain, domain.value, 5, n_factors, np.random.default_rng(0), Cores())
-    codes = data["d"].user[test], data["d"].item[test]
-    return np.abs(softmax(view.logits(view.users[codes[0]], view.items[codes[1]])) @ np.arange(5) - level[test]).mean()
+    n_factors = hyper.pop("n_factors", 12)
+    model = pclf.PCLF(**ONLY, n_factors=n_factors, hyper=hyper).fit(data.select({"d": ~test}))
+    return np.abs(model.predict_codes("d", data["d"].user[test], data["d"].item[test]) - level[test] - 1).mean()
 
 
-def test_tastes_in_what_the_same_people_choose_are_found_in_few_ratings(monkeypatch):
+def test_tastes_in_what_the_same_people_choose_are_found_in_few_ratings():
     """Genres show in who chose what. Half of the people like the one, half the other, whichever they mostly choose."""
     rng, n_users, n_items, each = np.random.default_rng(0), 200, 200, 12
     genre, taste = np.arange(n_items) % 2, rng.choice([-1, 1], n_users)
@@ -161,9 +390,7 @@ def test_tastes_in_what_the_same_people_choose_are_found_in_few_ratings(monkeypa
     item = np.concatenate([rng.choice(n_items, each, replace=False, p=row / row.sum()) for row in odds])
     level = 2 + taste[user] * (2 * genre[item] - 1) + rng.normal(0, 1, len(user))
     ratings = user, item, np.clip(np.round(level), 0, 4).astype(int), rng.random(len(user)) < 0.2
-    found = expected_error(*ratings)
-    monkeypatch.setattr(personal, "TASTE", 0.0)
-    assert found < 0.9 * expected_error(*ratings)
+    assert expected_error(*ratings) < 0.9 * expected_error(*ratings, taste=0.0)
 
 
 def test_factors_are_found_where_everybody_chose_everything():
@@ -175,28 +402,96 @@ def test_factors_are_found_where_everybody_chose_everything():
     assert expected_error(*ratings) < 0.75 * expected_error(*ratings, n_factors=0)
 
 
-def test_choices_by_chance_differ_less():
-    """Places are sought where users differ, so some of it is found in chance too."""
-    rng = np.random.default_rng(1)
-    fan = np.arange(300)[:, None] % 2 == np.arange(200) % 2
-    largest = []
-    for odds in (np.full(fan.shape, 0.1), np.where(fan, 0.15, 0.05)):
-        sides = both_sides(*np.nonzero(rng.random(fan.shape) < odds), fan.shape)
-        largest.append(learn_choices(*sides, np.random.default_rng(0), Cores())[0].variance.max())
-    assert largest[0] < 0.4 * largest[1]
+def two_shops(n_users=(400, 60), given=(20, 8), n_items=80, seed=0):
+    """Other people in each shop, the same items. -> tied data, one merged table, a mask of the small shop's tests"""
+    rng = np.random.default_rng(seed)
+    quality, kind, frames = rng.normal(0, 0.8, n_items), rng.normal(size=(n_items, 2)), {}
+    for name, n, each in zip(("large", "small"), n_users, given, strict=True):
+        user = np.repeat(np.arange(n), each)
+        item = np.concatenate([rng.permutation(n_items)[:each] for _ in range(n)])
+        taste, offset = rng.normal(size=(n, 2)), rng.normal(0, 0.5, n)
+        score = 3 + offset[user] + quality[item] + 0.5 * np.einsum("nf,nf->n", taste[user], kind[item])
+        frames[name] = user, item, np.clip(np.round(score + rng.normal(0, 0.4, len(user))), 1, 5)
+    test = np.arange(len(frames["small"][0])) % given[1] >= given[1] - 3
+    return frames, test
 
 
-def one_world(n_users=150, n_items=60, given=12, seed=0, **options):
+def fitted_shops(frames, test, **options):
+    """PCLF on both shops without the tests. -> model, mean absolute error of the small shop's tests"""
+    data = pclf.Ratings.from_arrays(frames, scale=(1, 5), shared_items=len(frames) > 1)
+    name = list(frames)[-1]
+    keep = {name: np.ones(len(d), bool) for name, d in data.domains.items()}
+    keep[name][-len(test):] = ~test
+    model = pclf.PCLF(**{**ONLY, **options}).fit(data.select(keep))
+    d = data[name]
+    user, item, truth = (x[-len(test):][test] for x in (d.user, d.item, d.ratings))
+    return model, np.abs(model.predict_codes(name, user, item) - truth).mean()
+
+
+@pytest.fixture(scope="module")
+def shops():
+    return two_shops()
+
+
+def test_things_sold_in_two_shops_are_known_in_both(shops):
+    """A small shop with the catalogue of a large one predicts about as the merged table does, and not as if alone."""
+    frames, test = shops
+    tied = fitted_shops(frames, test)[1]
+    alone = fitted_shops({"small": frames["small"]}, test)[1]
+    (u, i, r), (v, j, s) = frames["large"], frames["small"]
+    merged = fitted_shops({"both": (np.concatenate([u, 1000 + v]), np.concatenate([i, j]), np.concatenate([r, s]))},
+                          test)[1]
+    assert tied < 1.04 * merged
+    assert tied < 0.85 * alone
+
+
+def test_a_bridge_is_used_where_it_helps_and_said_so(shops):
+    frames, test = shops
+    model, _ = fitted_shops(frames, test, factor_weight="auto")
+    bridge = model.transfer_["small"].bridges["things"]
+    assert bridge.used
+    assert bridge.percent < -5
+    assert model.factors_["small"].things.between                     # tied
+    assert str(bridge) == (f"things: 80 items of small are also in large; knowing that lowers the error of small by "
+                           f"{-bridge.percent:.1f} %.")
+    assert str(model.transfer_["small"]).splitlines() == [str(bridge), model.transfer_["small"].text]
+
+
+def test_a_bridge_of_wrong_links_is_not_used_or_does_no_harm(shops):
+    """The items of the large shop under other names: what one shop knows says nothing about the other."""
+    frames, test = shops
+    user, item, rating = frames["large"]
+    wrong = {"large": (user, np.random.default_rng(5).permutation(80)[item], rating), "small": frames["small"]}
+    model, error = fitted_shops(wrong, test, factor_weight="auto")
+    alone = fitted_shops({"small": frames["small"]}, test, factor_weight="auto")[1]
+    assert error < 1.003 * alone
+    bridge = model.transfer_["small"].bridges["things"]
+    assert not bridge.used
+    assert "held-out ratings do not gain from that, so it is not used" in bridge.text
+
+
+def test_bridges_can_be_chosen(shops):
+    frames, test = shops
+    with_none = fitted_shops(frames, test, bridges=())[1]
+    alone = fitted_shops({"small": frames["small"]}, test)[1]
+    assert with_none == alone
+    for wrong in ("things", ("bridge",)):
+        with pytest.raises(ValueError, match="bridges must be 'auto' or some of 'people', 'things', 'attributes'"):
+            fitted_shops(frames, test, bridges=wrong)
+
+
+def one_world(n_users=150, n_items=60, given=12, seed=0, scales=(5, 5), **options):
     """Two domains with the same people, whose offset is the same in both. -> ratings, the offset of each person"""
     rng = np.random.default_rng(seed)
     offset, frames = rng.normal(0, 1, n_users), {}
-    for name, start in (("films", 0), ("books", 40)):           # the last 40 people have no book
+    for name, start, top in (("films", 0, scales[0]), ("books", 40, scales[1])):      # the last 40 people have no book
         people = np.arange(n_users - start)
         user = np.repeat(people, given)
         item = np.concatenate([rng.permutation(n_items)[:given] for _ in people])
-        score = 3.5 + offset[user] + 0.3 * rng.normal(size=len(user))
-        frames[name] = user, item, np.clip(np.round(score), 1, 5)
-    return pclf.Ratings.from_arrays(frames, scale=(1, 5), **options), offset
+        score = 0.625 + 0.25 * (offset[user] + 0.3 * rng.normal(size=len(user)))
+        frames[name] = user, item, np.clip(np.round(1 + (top - 1) * score), 1, top)
+    scale = dict(zip(frames, ((1, top) for top in scales), strict=True))
+    return pclf.Ratings.from_arrays(frames, scale=scale, **options), offset
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +503,7 @@ def shared():
 def test_a_person_is_known_in_a_domain_where_they_never_rated(shared):
     model, offset = shared
     people = np.arange(110, 150)
-    got = [model.predict("books", int(u), 3, user_domain="films")[0] for u in people]
+    got = model.predict("books", people.tolist(), 3, user_domain="films")
     assert np.corrcoef(got, offset[people])[0, 1] > 0.8
 
 
@@ -216,10 +511,21 @@ def test_a_guest_is_known_where_they_did_not_rate(shared):
     model, _ = shared
     kind, strict = (model.fold_in({"films": dict.fromkeys(range(10), rating)}) for rating in (5, 1))
     assert model.predict("books", kind, 3)[0] > model.predict("books", strict, 3)[0] + 0.5
-    assert set(kind.personal) == {"films", "books"}
+    assert set(kind.rows) == {"films", "books"}
 
 
-def test_ratings_elsewhere_sharpen_a_person_with_few(shared):
+def test_a_guest_with_ratings_in_several_domains_is_placed_by_all_of_them(shared):
+    """Between the guests who have the ratings of one domain alone; in each, nearer to the one of that domain."""
+    model, _ = shared
+    kind, strict = {"films": dict.fromkeys(range(8), 5)}, {"books": dict.fromkeys(range(8), 1)}
+    for domain, near in (("films", 5), ("books", 1)):
+        low, both, high = (model.predict(domain, model.fold_in(given), 30)[0]
+                           for given in (strict, {**kind, **strict}, kind))
+        assert low < both < high
+        assert abs(both - near) < 0.6 * (high - low)
+
+
+def test_ratings_elsewhere_sharpen_a_person_with_few():
     """Against the same model without the other domain: people with one book each."""
     data, offset = one_world(shared_users=True)
     books = data["books"]
@@ -229,18 +535,10 @@ def test_ratings_elsewhere_sharpen_a_person_with_few(shared):
     part = data.select({"films": np.ones(len(data["films"]), bool), "books": keep})
     people = np.arange(50, 110, dtype=np.int32)
     item = np.full(len(people), 3, np.int32)
-    alone, both = (m.fit(d, random_state=0).predict_codes("books", people, item) for m, d in (
-        (pclf.FMM(n_restarts=1, max_iter=5), part.only(["books"])), (pclf.PCLF(n_restarts=1, max_iter=5), part)))
+    alone, both = (pclf.PCLF(**ONLY).fit(d).predict_codes("books", people, item)
+                   for d in (part.only(["books"]), part))
     truth = np.clip(3.5 + offset[people], 1, 5)
     assert np.abs(both - truth).mean() < 0.7 * np.abs(alone - truth).mean()
-
-
-def test_strangers_of_another_domain_do_not_change_a_personal_view():
-    data, _ = one_world()
-    alone = pclf.FMM(n_restarts=1, max_iter=3).fit(data.only(["books"]), random_state=3)
-    both = pclf.PCLF(n_restarts=1, max_iter=3).fit(data, random_state=3)
-    for name, array in both.personal_["books"].to_arrays("").items():
-        np.testing.assert_array_equal(array, alone.personal_["books"].to_arrays("")[name])
 
 
 def test_a_training_user_folded_in_comes_near_their_row(shared):
@@ -248,12 +546,150 @@ def test_a_training_user_folded_in_comes_near_their_row(shared):
     films = model.data_["films"]
     own = films.user == 120                                     # who has no books
     given = zip(films.items.array()[films.item[own]].tolist(), films.ratings[own], strict=True)
-    guest, row = model.fold_in({"films": dict(given)}), model.personal_["films"].users[120]
-    assert np.corrcoef(guest.personal["films"], row)[0, 1] > 0.95
-    np.testing.assert_allclose(guest.personal["films"][0], row[0], atol=0.3)
+    guest, row = model.fold_in({"films": dict(given)}), model.factors_["films"].domains["films"].users[120]
+    assert np.corrcoef(guest.rows["films"][:-1], row)[0, 1] > 0.95
+    np.testing.assert_allclose(guest.rows["films"][0], row[0], atol=0.3)
 
 
-def test_a_view_must_gain_more_than_chance_to_be_heard():
+def arrays_of(model, name):
+    """Everything that factors know about a domain."""
+    part = model.factors_[name]
+    z = part.names.index(name)
+    own = vars(part.domains[name])
+    return {key: value for key, value in own.items() if isinstance(value, np.ndarray)} | {
+        "people": part.people.own[z], "things": part.things.own[z], "places": own["chosen"].places}
+
+
+@pytest.mark.parametrize("scales", [(5, 5), (10, 5)])
+def test_strangers_of_another_domain_do_not_change_a_bit(scales):
+    """Nothing ties them, so a domain is modelled as if alone, whatever the scale of the other."""
+    data, _ = one_world(scales=scales)
+    alone, both = (pclf.PCLF(**ONLY).fit(d, random_state=3) for d in (data.only(["books"]), data))
+    books = data["books"]
+    for rule in ("mean", "median"):
+        one, two = (model.predict_codes("books", books.user, books.item, rule=rule) for model in (alone, both))
+        np.testing.assert_array_equal(one, two)
+    expected = arrays_of(alone, "books")
+    for key, array in arrays_of(both, "books").items():
+        np.testing.assert_array_equal(array, expected[key], err_msg=key)
+
+
+@pytest.mark.parametrize("rule", ["mean", "median"])
+@pytest.mark.parametrize("factor_weight", [0.0, 1.0])
+def test_a_domain_of_ten_levels_predicts_as_alone_beside_one_of_five(rule, factor_weight):
+    """Its values are not those of the other domain, and none is lost to the levels that both share."""
+    data, _ = one_world(scales=(10, 5))
+    films = data["films"]
+    settings = {**ONLY, "n_user_clusters": 4, "max_iter": 20, "factor_weight": factor_weight}
+    alone, both = (np.abs(pclf.PCLF(**settings).fit(d).predict_codes("films", films.user, films.item, rule=rule)
+                          - films.ratings).mean() for d in (data.only(["films"]), data))
+    assert both < (1.0 if factor_weight else 1.04) * alone + 1e-9
+    proba = pclf.PCLF(**settings).fit(data).predict_proba("films", 0, [0, 1])
+    assert proba.shape == (2, 10)
+    np.testing.assert_allclose(proba.sum(axis=1), 1)
+
+
+def test_threads_do_not_change_a_bit_of_rows_that_are_tied(monkeypatch):
+    for room in (cpu, cpu_rows):
+        monkeypatch.setattr(room, "SMALL", 0)                # so that even these few ratings are shared out
+    data, _ = one_world(shared_users=True)
+    one, two = (pclf.PCLF(**ONLY).fit(data, engine="cpu", n_threads=n) for n in (1, 2))
+    for name in data.domains:
+        expected = arrays_of(one, name)
+        for key, array in arrays_of(two, name).items():
+            np.testing.assert_array_equal(array, expected[key], err_msg=key)
+
+
+@pytest.fixture(scope="module")
+def regions():
+    """The demo, with what its ratings were made from."""
+    return pclf.PCLF(n_restarts=1, max_iter=10).fit(pclf.datasets.load("demo")), demo.truth()
+
+
+def test_attributes_tie_visitors_to_a_domain_where_nobody_knows_them(regions):
+    """What somebody thinks of Japanese films is what is expected of them with Japanese books."""
+    model, truth = regions
+    people, books = list(truth.region_tastes["films"])[:60], list(truth.region_of["books"])
+    region = np.array([truth.regions.index(truth.region_of["books"][title]) for title in books])
+    found = []
+    for person in people:
+        rated = model.predict("books", person, books, user_domain="films")
+        by_region = np.array([rated[region == r].mean() for r in range(len(truth.regions))])
+        found.append(by_region)
+    found = np.array(found) - np.mean(found, axis=0)                     # less what anybody thinks of a region
+    tastes = np.array([truth.region_tastes["films"][person] for person in people])
+    correlations = [np.corrcoef(a, b)[0, 1] for a, b in zip(found, tastes - tastes.mean(axis=0), strict=True)]
+    assert np.mean(correlations) > 0.6
+    assert "attributes: the items of books have attributes (genre and region)" in str(model.transfer_["books"])
+
+
+def test_a_guest_who_loves_a_region_is_offered_it_elsewhere(regions):
+    model, truth = regions
+    japanese, others = ([t for t, r in truth.region_of["films"].items() if (r == "Japanese") == wanted][:8]
+                        for wanted in (True, False))
+    guest = model.fold_in({"films": {**dict.fromkeys(japanese, 5), **dict.fromkeys(others, 2)}})
+    for domain in ("music", "books"):
+        offered = [truth.region_of[domain][r.item] for r in model.recommend(domain, guest, n=5)]
+        assert offered.count("Japanese") >= 3
+    why = model.explain("books", guest, next(t for t, r in truth.region_of["books"].items() if r == "Japanese"))
+    assert why.tastes[0][:2] == ("region", "Japanese")
+    assert why.tastes[0].effect > 0.1
+    assert "You like Japanese (region)" in why.text
+
+
+def test_a_new_item_is_placed_by_attributes_by_ratings_or_by_both(regions):
+    model, truth = regions
+    tastes = truth.region_tastes["films"]
+    japanese = truth.regions.index("Japanese")
+    order = sorted(tastes, key=lambda person: tastes[person][japanese])
+    fans, foes = order[-30:], order[:30]
+    by_attributes = model.fold_in_item("films", attributes={"region": "Japanese"})
+    assert model.predict("films", fans, by_attributes).mean() > model.predict("films", foes, by_attributes).mean() + 0.5
+    against = dict.fromkeys(fans[:15], 1) | dict.fromkeys(foes[:15], 5)
+    by_ratings = model.fold_in_item("films", against)
+    assert model.predict("films", fans, by_ratings).mean() < model.predict("films", foes, by_ratings).mean() - 0.5
+    both = model.fold_in_item("films", against, attributes={"region": "Japanese"})
+    gaps = [model.predict("films", fans, new).mean() - model.predict("films", foes, new).mean()
+            for new in (by_ratings, both, by_attributes)]
+    assert gaps[0] < gaps[1] < gaps[2]
+
+
+def test_a_new_item_is_placed_by_attributes_only_where_items_have_some(shared):
+    with pytest.raises(ValueError, match="the items of 'films' were fitted without attributes"):
+        shared[0].fold_in_item("films", attributes={"region": "Japanese"})
+
+
+@pytest.mark.parametrize("kind", ["shared", "regions"])
+def test_factors_are_the_same_in_a_file(kind, request, tmp_path):
+    model = request.getfixturevalue(kind)[0]
+    model.save(tmp_path / "model")
+    again = pclf.load(tmp_path / "model")
+    assert again.factors_.keys() == model.factors_.keys()
+    for name, part in model.factors_.items():
+        assert again.factors_[name].hyper == part.hyper
+        assert (again.factors_[name] is again.factors_["films"]) == (part is model.factors_["films"])
+        expected = arrays_of(model, name)
+        for key, array in arrays_of(again, name).items():
+            np.testing.assert_array_equal(array, expected[key], err_msg=key)
+    films = model.data_["films"]
+    given = {"films": dict(zip(films.items.decode(films.item[:5]), films.ratings[:5], strict=True))}
+    item = model.data_["books"].items.ids[0]
+    assert again.predict("books", again.fold_in(given), item) == model.predict("books", model.fold_in(given), item)
+    assert again.transfer_ == model.transfer_
+    assert again.factor_weights_ == model.factor_weights_
+
+
+def test_hyper_says_what_it_does_not_know():
+    data, _ = one_world(60)
+    with pytest.raises(ValueError, match=r"hyper must have names among: shape, .*; got \{'sweep': 3\}"):
+        pclf.PCLF(**ONLY, hyper={"sweep": 3}).fit(data)
+    one, two = (pclf.PCLF(**ONLY, hyper=hyper).fit(data) for hyper in (Hyper(sweeps=2), {"sweeps": 2}))
+    np.testing.assert_array_equal(one.factors_["films"].domains["films"].users,
+                                  two.factors_["films"].domains["films"].users)
+    assert one.factors_["films"].hyper.sweeps == 2
+
+
+def test_a_part_must_gain_more_than_chance_to_be_heard():
     rng = np.random.default_rng(0)
     n = 2000
     user, level = np.repeat(np.arange(200, dtype=np.int32), 10), rng.integers(0, 5, n).astype(np.uint8)
@@ -261,9 +697,9 @@ def test_a_view_must_gain_more_than_chance_to_be_heard():
     noise = softmax(0.3 * rng.normal(size=(n, 5)))
     knows = 0.8 * flat
     knows[np.arange(n), level] += 0.2
-    grids = weights.COMMON, weights.PERSONAL
+    grids = weights.COMMON, weights.FACTORS
     assert weights.learn(user, level, noise, flat, flat, *grids)[:2] == (0.0, 1.0)
     common, own, gain = weights.learn(user, level, knows, flat, flat, *grids)
-    assert (common, own) == (1.0, min(weights.PERSONAL))
+    assert (common, own) == (1.0, min(weights.FACTORS))
     assert gain > 0.1
-    assert weights.learn(user, level, None, knows, flat, (0.0,), weights.PERSONAL)[1] < 1
+    assert weights.learn(user, level, None, knows, flat, (0.0,), weights.FACTORS)[1] < 1

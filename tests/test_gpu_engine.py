@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pclf.models.personal import FREEDOM, GAUSSIAN, tilts
 from problems import made, start_of
 
 import pclf
@@ -18,7 +17,8 @@ from pclf.engines.cpu_rows import Cores, squares
 from pclf.engines.reference import ReferenceEngine
 from pclf.errors import EngineError
 from pclf.factors.choices import learn_choices
-from pclf.models import personal
+from pclf.factors.hyper import Hyper
+from pclf.factors.rows import tilts
 from pclf.problem import Layout, View
 
 torch = pytest.importorskip("torch", reason="the GPU engine needs PyTorch")
@@ -26,10 +26,11 @@ CUDA = torch.cuda.is_available()
 if not CUDA:
     os.environ["TRITON_INTERPRET"] = "1"     # read when Triton is imported, so before it is
 pytest.importorskip("triton", reason="the GPU engine needs Triton")
-gpu, gpu_ordinal = (importlib.import_module(f"pclf.engines.{name}") for name in ("gpu", "gpu_ordinal"))
+gpu, gpu_rows = (importlib.import_module(f"pclf.engines.{name}") for name in ("gpu", "gpu_rows"))
 if not (CUDA or gpu.INTERPRETED):
     pytest.skip("Triton was imported before TRITON_INTERPRET was set", allow_module_level=True)
 
+SWEEPS = {} if CUDA else {"sweeps": 5}      # the interpreter takes its time
 RTOL = 2e-4                                  # float32 against the float64 reference
 COMMON = View("common", (0, 1), 5)
 LAYOUTS = {
@@ -233,16 +234,15 @@ def test_scores_of_pairs_are_their_products(engine):
     np.testing.assert_allclose(got, (users[u] * items[v]).sum(1), rtol=1e-5)
 
 
-@pytest.mark.parametrize("personal_weight", [0.0, 0.4, 1.0])
-def test_a_model_fitted_on_the_gpu_predicts_and_recommends_there_as_on_the_cpu(engine, monkeypatch, personal_weight):
+@pytest.mark.parametrize("factor_weight", [0.0, 0.4, 1.0])
+def test_a_model_fitted_on_the_gpu_predicts_and_recommends_there_as_on_the_cpu(engine, monkeypatch, factor_weight):
     """A whole fit from the same start: predictions to 1e-4, the same lists."""
-    monkeypatch.setattr(personal, "SWEEPS", 12 if CUDA else 5)    # the interpreter takes its time
     rng = np.random.default_rng(0)
     pairs = {name: rng.choice(20 * 15, 150, replace=False) for name in ("a", "b")}
     data = pclf.Ratings.from_arrays({n: (p // 15, p % 15, rng.integers(1, 6, 150)) for n, p in pairs.items()},
                                     scale=(1, 5))
     settings = {"n_user_clusters": 3, "n_common_clusters": 2, "n_specific_clusters": 2, "max_iter": 12,
-                "personal_weight": personal_weight, "personal_factors": 2}
+                "factor_weight": factor_weight, "n_factors": 2, "hyper": SWEEPS}
     cpu = pclf.PCLF.paper(**settings).fit(data, engine="cpu")
     monkeypatch.setattr(pclf.engines, "create", lambda *args, **options: engine)
     there = pclf.PCLF.paper(**settings).fit(data, engine="gpu")
@@ -263,13 +263,13 @@ def ratings_by_row(n_rows=9, n_others=7, n=80, n_levels=5, seed=0):
     return row, other, rng.integers(0, n_levels, n).astype(np.uint8)
 
 
-@pytest.mark.parametrize("freedom", [GAUSSIAN, FREEDOM])
+@pytest.mark.parametrize("freedom", [0.0, Hyper().freedom])
 @pytest.mark.parametrize(("n_levels", "n_factors"), [(2, 0), (3, 12), (5, 3), (10, 18)])
-def test_a_step_of_the_personal_view_is_that_of_the_cpu(engine, monkeypatch, n_levels, n_factors, freedom):
+def test_a_row_step_is_that_of_the_cpu(engine, monkeypatch, n_levels, n_factors, freedom):
     monkeypatch.setattr(gpu, "SPLIT", 8)                          # long lists are summed in parts
     monkeypatch.setattr(gpu, "WIDTHS", (4, 8))
-    monkeypatch.setattr(gpu_ordinal, "MEET", 4)                   # or by a program in several turns,
-    monkeypatch.setattr(gpu_ordinal, "ROOM", 4 * 64 * (4 + n_factors) ** 2)   # and four rows are solved at a time
+    monkeypatch.setattr(gpu_rows, "MEET", 4)                   # or by a program in several turns,
+    monkeypatch.setattr(gpu_rows, "ROOM", 4 * 64 * (4 + n_factors) ** 2)   # and four rows are solved at a time
     rng, tilt, n_rows, n_others = np.random.default_rng(n_levels), tilts(n_levels), 9, 7
     shape, size = len(tilt), len(tilt) + n_factors
     rows, mean, others = (rng.normal(0, 0.3, (n, size)) for n in (n_rows, n_rows, n_others))
@@ -277,7 +277,7 @@ def test_a_step_of_the_personal_view_is_that_of_the_cpu(engine, monkeypatch, n_l
     root = rng.normal(0, 1, (size, size))
     prior, base, trust = np.linalg.inv(root @ root.T + np.eye(size)), rng.normal(0, 1, n_levels), rng.random(n_rows)
     found = []
-    for machine in (Cores(), gpu_ordinal.Card(engine)):
+    for machine in (Cores(), gpu_rows.Card(engine)):
         lists, _ = machine.lists(*ratings_by_row(n_levels=n_levels), n_rows, n_others, n_levels, 0)
         changed = [machine.put(x.copy()) for x in (rows, squares(rows[:, shape:]), trust)]
         sums = machine.step(lists, *changed, machine.put(others), machine.put(doubts), prior, machine.put(mean),
@@ -285,15 +285,79 @@ def test_a_step_of_the_personal_view_is_that_of_the_cpu(engine, monkeypatch, n_l
         found.append([*map(machine.get, changed), *sums])
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(found[1][0][-1], mean[-1])
+    np.testing.assert_array_equal(found[1][0][-1], rows[-1])       # which has no ratings
+
+
+@pytest.mark.parametrize(("n_levels", "n_factors"), [(2, 0), (3, 12), (5, 3), (10, 18)])
+def test_what_ratings_say_is_collected_as_on_the_cpu(engine, monkeypatch, n_levels, n_factors):
+    monkeypatch.setattr(gpu, "SPLIT", 8)
+    monkeypatch.setattr(gpu, "WIDTHS", (4, 8))
+    rng, tilt, n_rows, n_others = np.random.default_rng(n_levels), tilts(n_levels), 9, 7
+    shape, size = len(tilt), len(tilt) + n_factors
+    rows, others = (rng.normal(0, 0.3, (n, size)) for n in (n_rows, n_others))
+    doubts = squares(others[:, shape:]) + squares(rng.normal(0, 0.3, (n_others, n_factors)))
+    base, found = rng.normal(0, 1, n_levels), []
+    for machine in (Cores(), gpu_rows.Card(engine)):
+        lists = machine.side(*ratings_by_row(n_levels=n_levels), n_rows, n_others, n_levels)
+        found.append(machine.collect(lists, *map(machine.put, (rows, others, doubts)), base, tilt))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert not found[1][0][-1].any()
+
+
+def people_in_two_domains(rng):
+    """Most of 20 people know both; ten levels in the second."""
+    pairs = {"a": rng.choice(20 * 15, 150, replace=False), "b": rng.choice(16 * 15, 120, replace=False)}
+    return pclf.Ratings.from_arrays({n: (p // 15, p % 15, rng.integers(1, top + 1, len(p)))
+                                     for (n, p), top in zip(pairs.items(), (5, 10), strict=True)},
+                                    scale={"a": (1, 5), "b": (1, 10)}, shared_users=True)
+
+
+def things_with_attributes(rng):
+    """Other people in each domain; items of both have a genre."""
+    pairs = {n: rng.choice(20 * 15, 150, replace=False) for n in ("a", "b")}
+    facts = {n: {"item_id": list(range(15)), "genre": ["horror" if i % 3 else "comedy" for i in range(15)]}
+             for n in pairs}
+    return pclf.Ratings.from_arrays({n: (p // 15, p % 15, rng.integers(1, 6, 150)) for n, p in pairs.items()},
+                                    scale=(1, 5), attributes=facts)
+
+
+@pytest.mark.parametrize("made_of", [people_in_two_domains, things_with_attributes])
+def test_factors_that_bridges_tie_are_learned_on_the_gpu_as_on_the_cpu(engine, monkeypatch, made_of):
+    """Whole fits from the same start: rows, populations, predictions of known people, visitors and guests."""
+    data = made_of(np.random.default_rng(0))
+    settings = {"n_user_clusters": 2, "n_common_clusters": 2, "n_specific_clusters": 2, "max_iter": 2,
+                "factor_weight": 1.0, "n_factors": 2, "hyper": SWEEPS}
+    cpu = pclf.PCLF.paper(**settings).fit(data, engine="cpu")
+    monkeypatch.setattr(pclf.engines, "create", lambda *args, **options: engine)
+    there = pclf.PCLF.paper(**settings).fit(data, engine="gpu")
+    assert cpu.factors_["b"].people.between
+    for side in ("people", "things"):
+        one, two = (getattr(model.factors_["b"], side).covariance for model in (cpu, there))
+        np.testing.assert_allclose(two, one, atol=2e-4)
+    for name, d in data.domains.items():
+        one, two = (model.factors_[name].domains[name] for model in (cpu, there))
+        np.testing.assert_allclose(two.users, one.users, atol=5e-4)
+        np.testing.assert_allclose(two.items, one.items, atol=5e-4)
+        np.testing.assert_allclose(there.predict_codes(name, d.user, d.item), cpu.predict_codes(name, d.user, d.item),
+                                   atol=5e-4)
+    for who in (19, {"a": {1: 5, 2: 1}}):                          # who has no rating in b
+        one, two = (model.predict("b", model.fold_in(who) if isinstance(who, dict) else who, [1, 2, 3],
+                                  user_domain="a") for model in (cpu, there))
+        np.testing.assert_allclose(two, one, atol=5e-4)
+
+
+def by_domain(sides):
+    """Choices of one domain: of each user, and of each item."""
+    return tuple(side.n_chosen[:, None].astype(float) for side in sides)
 
 
 @pytest.mark.parametrize("least", [0, 2])
 def test_choices_are_learned_on_the_gpu_as_on_the_cpu(engine, least):
     found = []
-    for machine in (Cores(), gpu_ordinal.Card(engine)):
+    for machine in (Cores(), gpu_rows.Card(engine)):
         sides = machine.lists(*ratings_by_row(30, 25, 300), 30, 25, 5, least)
-        chosen, choosers = learn_choices(*sides, np.random.default_rng(0), machine)
+        chosen, choosers = learn_choices(*sides, by_domain(sides), 12, np.random.default_rng(0), machine)
         found.append([sides[0].rated, sides[0].n_chosen, chosen.variance, choosers.variance,
                       chosen.of_all(sides[0], machine), choosers.of_all(sides[1], machine)])
     for a, b in zip(*found, strict=True):
@@ -301,12 +365,13 @@ def test_choices_are_learned_on_the_gpu_as_on_the_cpu(engine, least):
         np.testing.assert_allclose(a, b, atol=2e-3)
 
 
-def test_groups_of_people_without_a_common_item_have_a_personal_view(engine):
+def test_groups_of_people_without_a_common_item_have_factors(engine):
     """Nothing varies within a group: the sums of the card are not exact enough to see that."""
     row, other, level = ratings_by_row(20, 20, 300)
     other = ((other // 2) * 2 + row % 2).astype(np.int32)                  # even people, even items
-    machine = gpu_ordinal.Card(engine)
-    chosen, choosers = learn_choices(*machine.lists(row, other, level, 20, 20, 5, 0), np.random.default_rng(0), machine)
+    machine = gpu_rows.Card(engine)
+    sides = machine.lists(row, other, level, 20, 20, 5, 0)
+    chosen, choosers = learn_choices(*sides, by_domain(sides), 12, np.random.default_rng(0), machine)
     for choice in (chosen, choosers):
         assert np.isfinite(choice.places).all()
         assert choice.variance.max() < 1e7
@@ -314,18 +379,18 @@ def test_groups_of_people_without_a_common_item_have_a_personal_view(engine):
 
 def test_more_rows_with_levels_than_can_be_numbered_are_refused(engine):
     with pytest.raises(EngineError, match=r"takes up to 21,262,214 users or items at 101 levels; got 30,000,000"):
-        gpu_ordinal.Card(engine).check_room(10, 30_000_000, 101, 16)
+        gpu_rows.Card(engine).check_room(10, 30_000_000, 101, 16)
 
 
 def test_many_levels_are_left_to_the_cpu(engine):
-    assert isinstance(pclf.engines.for_personal(engine, 17), Cores)
-    assert isinstance(pclf.engines.for_personal(engine, 16), gpu_ordinal.Card)
+    assert isinstance(pclf.engines.for_rows(engine, 17), Cores)
+    assert isinstance(pclf.engines.for_rows(engine, 16), gpu_rows.Card)
 
 
-def test_a_personal_view_larger_than_the_card_is_refused_with_both_sizes(engine, monkeypatch):
+def test_factors_larger_than_the_card_are_refused_with_both_sizes(engine, monkeypatch):
     monkeypatch.setattr(gpu.GpuEngine, "_free", lambda self: 2.0**13)
-    with pytest.raises(EngineError, match=r"the personal view of 800 ratings needs 1\.\d\d GiB.* has 0\.00 GiB free"):
-        gpu_ordinal.Card(engine).check_room(800, 50, 5, 16)
+    with pytest.raises(EngineError, match=r"the factors of 800 ratings need 1\.\d\d GiB.* has 0\.00 GiB free"):
+        gpu_rows.Card(engine).check_room(800, 50, 5, 16)
 
 
 @pytest.mark.gpu

@@ -10,12 +10,15 @@ from sklearn.base import clone
 
 import pclf
 from pclf import models
+from pclf.clusters.fitted import Member
 from pclf.clusters.loop import Schedule, random_posteriors, run
 from pclf.clusters.mstep import Priors
-from pclf.engines import cpu, ordinal
+from pclf.engines import cpu, cpu_rows
 from pclf.errors import EngineError, NotFittedError, UnknownNameError
-from pclf.models import personal, weights
-from pclf.models.mixture import Member
+from pclf.factors import learn as factor_model
+from pclf.factors.rows import softmax
+from pclf.models import weights
+from pclf.models.people import find
 from pclf.problem import Problem
 
 MIXTURES = ["PCLF", "RMGM", "FMM"]
@@ -54,7 +57,7 @@ def model(data):
 
 
 @pytest.fixture(scope="module")
-def personal_model(data):
+def factor_fit(data):
     return pclf.PCLF(n_restarts=1, max_iter=10).fit(data, random_state=3)
 
 
@@ -224,7 +227,7 @@ def test_an_unknown_model_name_is_guessed():
     ({"betas": (0.5, 1.5)}, "betas must be one or more numbers"),
     ({"start": "zeros"}, "start must be one of: posteriors, memberships; got 'zeros'"),
     ({"max_iter": 0}, "max_iter must be at least 1"),
-    ({"personal_factors": "many"}, "personal_factors must be 'auto' or a whole number; got 'many'"),
+    ({"n_factors": "many"}, "n_factors must be 'auto' or a whole number; got 'many'"),
 ])
 def test_bad_settings_are_refused_by_fit_and_leave_no_state(data, settings, says):
     model = pclf.PCLF(**settings)
@@ -265,14 +268,15 @@ def test_float32_predicts_as_the_reference_after_whole_fits(data, rule):
 
 
 def test_threads_do_not_change_a_bit(data, monkeypatch):
-    for room in (cpu, ordinal):
+    for room in (cpu, cpu_rows):
         monkeypatch.setattr(room, "SMALL", 0)                # so that even these few ratings are shared out
     monkeypatch.setattr(cpu, "cores", lambda: 3)
     one, three = (pclf.PCLF(**SMALL["PCLF"]).fit(data, engine="cpu", n_threads=n, random_state=1) for n in (1, 3))
     assert (one.members_[0].users == three.members_[0].users).all()
     for name in data.domains:
-        assert (one.personal_[name].users == three.personal_[name].users).all()
-        assert (one.personal_[name].items == three.personal_[name].items).all()
+        a, b = (model.factors_[name].domains[name] for model in (one, three))
+        assert (a.users == b.users).all()
+        assert (a.items == b.items).all()
 
 
 def test_distribution_sums_to_one_and_gives_mean_and_median(mixture, data):
@@ -398,8 +402,8 @@ def test_a_new_item_is_placed_by_its_ratings(model, data):
         model.predict("books", "b1", item)
 
 
-def test_similar_items_are_of_the_same_kind_also_across_domains(model, personal_model):
-    for each in (model, personal_model):
+def test_similar_items_are_of_the_same_kind_also_across_domains(model, factor_fit):
+    for each in (model, factor_fit):
         even = each.similar_items("films", "films 2", n=10)
         assert len(even) == 10
         assert sum(int(r.item.split()[1]) % 2 == 0 for r in even) >= 8
@@ -408,14 +412,14 @@ def test_similar_items_are_of_the_same_kind_also_across_domains(model, personal_
     assert all(r.item.startswith("books") for r in books)
 
 
-def test_an_explanation_names_what_the_user_rated_that_is_like_the_item(personal_model, data):
-    model, films = personal_model, data["films"]
+def test_an_explanation_names_what_the_user_rated_that_is_like_the_item(factor_fit, data):
+    model, films = factor_fit, data["films"]
     title = films.title(int(films.item[films.user == films.users.code("f1")][0]))
     for who in ("f1", model.fold_in({"films": {"films 2": 5, "films 4": 4, "films 3": 1}})):
         why = model.explain("films", who, "films 8")
         assert 1 <= len(why.nearest) <= 3
         assert all(int(near.title.split()[1]) % 2 == 0 for near in why.nearest)
-        assert f"most like it: {why.nearest[0].title}, rated {why.nearest[0].rating:g}" in why.text
+        assert f"Most like it, among what you know: {why.nearest[0].title}, rated {why.nearest[0].rating:g}" in why.text
     assert title not in [near.title for near in model.explain("films", "f1", title).nearest]
     assert not model.explain("films", "b1", "films 8").nearest                # a reader, who rated no film
 
@@ -486,28 +490,28 @@ def test_ctrl_c_in_a_fit_returns_the_model_so_far_with_a_warning(data):
         if step.iteration == 6:
             raise KeyboardInterrupt
 
-    model = pclf.PCLF(**SMALL["PCLF"], common_weight=0.35, personal_weight=1.0)
+    model = pclf.PCLF(**SMALL["PCLF"], common_weight=0.35, factor_weight=1.0)
     with pytest.warns(UserWarning, match="interrupted after 6 of 35 iterations; the model so far is kept"):
         model.fit(data, callbacks=[interrupt])
     assert model.interrupted_
     assert np.isfinite(model.predict("books", "b1", "books 2")).all()
 
 
-def test_ctrl_c_in_the_personal_view_keeps_the_clusters(data, monkeypatch):
+def test_ctrl_c_in_the_factors_keeps_the_clusters(data, monkeypatch):
     whole = pclf.PCLF(**SMALL["PCLF"]).fit(data)
-    real, calls = personal.fit, []
+    real, calls = factor_model.fit, []
 
     def fit(*args, **options):
         calls.append(args)
-        if len(calls) == 4:                                  # after two in the trial and one in the fit
+        if len(calls) == 2:                                  # after the one of the trial: nothing ties these domains
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(personal, "fit", fit)
-    with pytest.warns(UserWarning, match="interrupted before the end; the model has the clusters so far, and no"):
+    monkeypatch.setattr(factor_model, "fit", fit)
+    with pytest.warns(UserWarning, match="interrupted before the end; the model has the clusters, and no factors"):
         model = pclf.PCLF(**SMALL["PCLF"]).fit(data)
     assert model.interrupted_
-    assert not model.personal_
+    assert not model.factors_
     assert [m.users.tolist() for m in model.members_] == [m.users.tolist() for m in whole.members_]
     assert np.isfinite(model.predict("books", "b1", "books 2")).all()
 
@@ -532,7 +536,7 @@ def test_ctrl_c_between_restarts_keeps_the_finished_ones(data, monkeypatch):
         return real(self, problem)
 
     monkeypatch.setattr(cpu.CpuEngine, "place", place)
-    model = pclf.FMM(**SMALL["FMM"], personal_weight=0.0, n_restarts=4)
+    model = pclf.FMM(**SMALL["FMM"], n_restarts=4)
     with pytest.warns(UserWarning, match="interrupted before the end"):
         model.fit(data, engine="cpu")
     assert (model.interrupted_, len(model.members_)) == (True, 2)
@@ -559,21 +563,23 @@ def test_a_trial_has_as_many_ratings_of_a_small_domain_as_of_a_large_one(monkeyp
     assert 600 < len(some["large"]) < 1000
 
 
-def test_a_personal_view_that_does_not_fit_is_left_out_in_time(data, monkeypatch):
+def test_factors_that_do_not_fit_are_left_out_in_time(data, monkeypatch):
     monkeypatch.setattr(cpu, "free_memory", lambda: 2_000_000)
     monkeypatch.setattr(cpu.CpuEngine, "place", lambda *args: pytest.fail("EM began"))
-    with pytest.raises(EngineError, match=r"the personal view of these [\d,]+ ratings needs .* personal_weight=0"):
-        pclf.FMM(personal_weight=1.0, personal_factors=400).fit(data, engine="cpu")
+    with pytest.raises(EngineError, match=r"a model with factors of these [\d,]+ ratings needs .* factor_weight=0"):
+        pclf.PCLF(factor_weight=1.0, n_factors=400).fit(data, engine="cpu")
     monkeypatch.undo()
-    monkeypatch.setattr(ordinal.Cores, "check_room", lambda *args: cpu.check_room(10**18, "the view", "Do without"))
-    with pytest.warns(UserWarning, match=r"no personal view of films, books: the view needs .* A GPU can do more"):
-        assert not pclf.FMM(**SMALL["FMM"], n_restarts=1).fit(data, engine="cpu").personal_
+    monkeypatch.setattr(cpu_rows.Cores, "check_room", lambda *args: cpu.check_room(10**18, "this", "Do without"))
+    with pytest.warns(UserWarning, match=r"no factors of films, books: this needs .* A GPU can do more"):
+        assert not pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data, engine="cpu").factors_
 
 
-def test_the_personal_view_does_not_depend_on_a_trial(data):
-    one, other = (pclf.FMM(**SMALL["FMM"], n_restarts=1, max_iter=3, personal_weight=1.0, early_stopping=trial)
+def test_the_factors_do_not_depend_on_a_trial(data):
+    one, other = (pclf.PCLF(**SMALL["PCLF"], n_restarts=1, max_iter=3, common_weight=0.0, factor_weight=1.0,
+                            early_stopping=trial)
                   .fit(data, random_state=3) for trial in (False, True))
-    assert (one.personal_["films"].items == other.personal_["films"].items).all()
+    a, b = (model.factors_["films"].domains["films"].items for model in (one, other))
+    assert (a == b).all()
 
 
 def test_a_list_is_as_long_as_the_catalogue_at_most(mixture):
@@ -606,10 +612,11 @@ def test_a_guest_comes_with_domains(mixture):
 def test_a_trial_with_some_of_the_people_finds_the_weights(data, monkeypatch):
     seen = []
     monkeypatch.setattr(weights, "TRIAL", 800)
-    monkeypatch.setattr(pclf.PCLF, "_learn", lambda self, held_out, name: seen.append(self.data_) or (0.5, 0.7, 0.0))
+    real = weights.learn
+    monkeypatch.setattr(weights, "learn", lambda user, *rest: seen.append(len(np.unique(user))) or real(user, *rest))
     model = pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data)
-    assert 10 < seen[0]["films"].n_users < 30 < model.data_["films"].n_users
-    assert model.personal_weights_["films"] == 0.7
+    assert 10 < seen[0] < 30 < model.data_["films"].n_users
+    assert set(model.factor_weights_) == {"films", "books"}
     assert np.isfinite(model.predict("films", "f1", "films 2")).all()
 
 
@@ -620,7 +627,7 @@ def test_ctrl_c_in_a_later_restart_keeps_the_whole_ones_alone(data, combine):
         if len(steps) == 14:                                 # the second iteration of the second restart
             raise KeyboardInterrupt
 
-    settings = {**SMALL["FMM"], "max_iter": 12, "tol": 0.0, "combine": combine, "personal_weight": 0.0}
+    settings = {**SMALL["FMM"], "max_iter": 12, "tol": 0.0, "combine": combine}
     model, steps = pclf.FMM(**settings, n_restarts=2), []
     with pytest.warns(UserWarning, match="interrupted after 2 of 12"):
         model.fit(data, callbacks=[interrupt], random_state=0)
@@ -644,16 +651,16 @@ def test_early_stopping_without_anything_to_hold_out_goes_on_to_the_end():
     assert pclf.FMM(2, 2, early_stopping=True, max_iter=12, tol=0.0, n_restarts=1).fit(once).n_iter_ == 12
 
 
-def test_a_model_without_a_personal_view_learns_its_weights_without_one(data, monkeypatch):
-    monkeypatch.setattr(ordinal.Cores, "most", 1000)                          # fewer than there are
-    with pytest.warns(UserWarning, match="no personal view of films, books: there are more than 1,000 ratings"):
+def test_a_model_without_factors_learns_its_weights_without_one(data, monkeypatch):
+    monkeypatch.setattr(cpu_rows.Cores, "most", 1000)                          # fewer than there are
+    with pytest.warns(UserWarning, match="no factors of films, books: there are more than 1,000 ratings"):
         found = pclf.PCLF(**SMALL["PCLF"], n_restarts=1).fit(data)
-    plain = pclf.PCLF(**SMALL["PCLF"], n_restarts=1, personal_weight=0.0).fit(data)
-    assert not found.personal_
+    plain = pclf.PCLF(**SMALL["PCLF"], n_restarts=1, factor_weight=0.0).fit(data)
+    assert not found.factors_
     assert found.weights_ == plain.weights_
 
 
-@pytest.mark.parametrize("name", ["common", "users", "personal"])
+@pytest.mark.parametrize("name", ["common", "users", "factors"])
 def test_a_domain_is_not_called_like_a_part_of_the_model(data, name):
     with pytest.raises(ValueError, match=f"must not be called '{name}'"):
         pclf.PCLF().fit(replace(data, domains={name: replace(data["books"], name=name)}))
@@ -699,7 +706,7 @@ def test_early_stopping_ends_all_fits_at_the_best_held_out_iteration(data):
 
 
 def test_a_guest_of_models_fitted_apart_is_placed_in_each_domain_by_its_own_ratings(data):
-    model = pclf.FMM(4, 4, personal_weight=0.0, n_restarts=1).fit(data)
+    model = pclf.FMM(4, 4, n_restarts=1).fit(data)
     film, book = {"films 1": 5, "films 2": 1}, {"books 1": 4, "books 3": 2}
     both, reader, nobody = (model.fold_in(given) for given in ({"films": film, "books": book}, {"books": book}, {}))
     items = list(data["books"].items.ids)
@@ -708,8 +715,8 @@ def test_a_guest_of_models_fitted_apart_is_placed_in_each_domain_by_its_own_rati
                                model.predict("books", nobody, items))
 
 
-def test_a_guest_of_a_fit_with_another_personal_view_is_refused(data):
-    plain, own = (pclf.PCLF(4, 3, 3, personal_weight=w, n_restarts=1, max_iter=5).fit(data) for w in (0.0, 1.0))
+def test_a_guest_of_a_fit_with_other_factors_is_refused(data):
+    plain, own = (pclf.PCLF(4, 3, 3, factor_weight=w, n_restarts=1, max_iter=5).fit(data) for w in (0.0, 1.0))
     with pytest.raises(ValueError, match="placed by another fit"):
         own.predict("books", plain.fold_in({"films": {"films 1": 5}}), "books 1")
 
@@ -734,7 +741,7 @@ def test_shared_items_that_were_rated_elsewhere_are_not_recommended(shared_users
 
 
 def test_the_parts_of_an_explanation_add_up_over_restarts(data):
-    model = pclf.FMM(4, 4, personal_weight=0.0, n_restarts=3).fit(data)
+    model = pclf.FMM(4, 4, n_restarts=3).fit(data)
     for user in ("f1", "f2", "f3"):
         why = model.explain("films", user, "films 1")
         assert why.parts[0].prediction == pytest.approx(why.prediction)
@@ -758,12 +765,12 @@ def test_chance_hardly_ever_gets_a_weight_from_few_users(n):
     assert fooled <= 0.04 * 2000
 
 
-def test_a_personal_view_that_is_wrong_is_not_heard():
+def test_factors_that_are_wrong_are_not_heard():
     rng, n = np.random.default_rng(0), 400
     level = rng.integers(0, 5, n).astype(np.uint8)
     right, wrong = np.full((n, 5), 0.1), np.full((n, 5), 0.2375)
     right[np.arange(n), level], wrong[np.arange(n), level] = 0.6, 0.05
-    _, own, _ = weights.learn(np.arange(n) % 100, level, None, right, wrong, (0.0,), weights.PERSONAL)
+    _, own, _ = weights.learn(np.arange(n) % 100, level, None, right, wrong, (0.0,), weights.FACTORS)
     assert own == 0.0
 
 
@@ -840,11 +847,12 @@ def test_strangers_are_scored_alike_alone_and_together(data, name):
 
 
 def test_a_mixture_that_is_not_heard_changes_nothing(data):
-    model = pclf.PCLF(4, 3, 3, personal_weight=1.0, n_restarts=1, max_iter=5).fit(data)
-    users, items = model._users("books", ["b1", "b2"], None), model._items("books", ["books 1", "books 2"])
-    own = weights.softmax(model.personal_["books"].logits(users.personal, items.personal))
-    mixture = model._mixture(users, items, model.weights_["books"])
-    np.testing.assert_array_equal(model._distribution("books", users, items), weights.pool(own, mixture, np.ones(2)))
+    model = pclf.PCLF(4, 3, 3, factor_weight=1.0, n_restarts=1, max_iter=5).fit(data)
+    users = model._users(find(data, "books", ["b1", "b2"], None))
+    items = model._items("books", ["books 1", "books 2"])
+    own = softmax(model.factors_["books"].domains["books"].logits(users.rows, items.rows).astype(float))
+    mixture = model.mixture_.distribution("books", users.memberships, items.memberships)
+    np.testing.assert_allclose(model._distribution("books", users, items), weights.pool(own, mixture, 1.0))
 
 
 @pytest.mark.parametrize("name", ["NMF", "FMM"])

@@ -13,6 +13,8 @@ from pclf.data.scale import Scale, written
 from pclf.data.vocabulary import Codes, Vocabulary, form
 from pclf.errors import UNSEEN, DataError, brief
 
+LIKED = 0.7   # of the way up the scale
+
 
 @dataclass(frozen=True, eq=False)
 class Domain:
@@ -77,6 +79,12 @@ class Domain:
     def ratings(self) -> NDArray[np.float64]:
         """The ratings on the domain's own scale.   (n,)"""
         return np.array(self.scale.values)[self.value]
+
+    @property
+    def liked(self) -> NDArray[np.bool_]:
+        """Which ratings are at least 70 % up the scale: 4 and 5 of five stars, 8 to 10 of ten; every event.   (n,)"""
+        low, high = self.scale.values[0], self.scale.values[-1]
+        return self.ratings >= low + LIKED * (high - low) - 1e-9 * (high - low)
 
     def sizes(self) -> list[str]:
         """Users, items and ratings in words."""

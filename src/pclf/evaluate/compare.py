@@ -35,7 +35,6 @@ from pclf.progress import progress as progress_bar
 ERRORS, LISTS = ("mae", "rmse"), ("ndcg@10", "recall@10")   # what is measured by default
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")   # numba's is an option of fit
 Metric = str | Callable[[Any, Any], float]
-LIKED = 0.7   # of the way up the scale: 4 and 5 of five stars, 8 to 10 of ten
 
 
 class Score(NamedTuple):
@@ -308,8 +307,7 @@ class _Lists:
 
     def __init__(self, model: Recommender, test: Ratings, name: str, metrics: Sequence[str]) -> None:
         domain, longest = test.domains[name], max((int(m.partition("@")[2]) for m in metrics if "@" in m), default=0)
-        scale = domain.scale.values
-        liked = domain.ratings >= scale[0] + LIKED * (scale[-1] - scale[0])
+        liked = domain.liked
         users, self.rows = np.unique(domain.user[liked], return_inverse=True)
         self.items = domain.item[liked]
         if longest and self.rows.size:

@@ -19,6 +19,7 @@ from pclf.factors.rows import Floats
 ROUNDS = 3           # of finding the variance of the weights, a sweep
 BEGIN = 0.02         # variance of a weight to begin with
 LEAST = 1e-8
+SLIGHT = 1e-3        # how much axes rather stay as they are where attributes do not say how they turn
 ALIGNED = 10.0       # items that speak against each weight when axes are aligned
 
 
@@ -66,7 +67,8 @@ def align(directions: Sequence[Floats], attributes: Sequence[Any]) -> tuple[list
     first = weights[0]
     turns, agreements = [], []
     for own in weights:
-        left, _, right = np.linalg.svd(own.T @ spread @ first)
+        match = own.T @ spread @ first
+        left, _, right = np.linalg.svd(match + SLIGHT * np.linalg.norm(match, 2) * np.eye(len(match)))
         turn = left @ right
         turned = own @ turn
         lengths = [np.sqrt(np.maximum(np.einsum("pi,pq,qi->i", w, spread, w), 1e-12)) for w in (first, turned)]

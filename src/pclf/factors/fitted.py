@@ -39,11 +39,13 @@ class DomainFactors:
     user_about: Floats        # (U, 1 + Q) what users are regressed on
     chosen: Choice            # items as people choose them
     choosers: Choice          # users as items are chosen by them
+    count: Floats             # (4,) see `about_items`; over all domains that choices tie together
     n_rated: NDArray[np.int64]            # (U,) ratings of each user
     n_item: NDArray[np.int64]             # (V,) ratings of each item
     company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste would
     gain: Floats              # (U,) how much more a user likes what they chose than others who chose it
     new_items: Floats         # (V, 1 + F) offset and factors of items as if they were new: by their attributes alone
+    appeal: Floats            # () how much a taste for an item raises the log odds of choosing it
     picks: Floats             # (U,) how much better what a user chose is for them than it would seem if it were new
     least: NDArray[np.int64]  # () level from which a rating is a choice
     lift: Floats              # (2,) what was added to the offset of items: a constant, and for the log of their count
@@ -73,6 +75,14 @@ class DomainFactors:
         unknown is as good as what this person chose before. (n, D + 2)
         """
         return with_extras(self.users[codes], unknown(self.n_rated[codes]), self.picks[codes])
+
+    def lifts(self, rows: Floats) -> Floats:
+        """How many times as probable as for anybody tastes make the choice of each item. rows: (n, D + 2). (n, V)"""
+        size = self.users.shape[1]
+        taste = (rows[:, self.n_shape:size] - self.user_weights[0, self.n_shape:]) @ self.item_factors.T
+        out: Floats = np.exp(self.appeal * taste)
+        out /= np.maximum(out @ (self.n_item / max(1, self.n_item.sum())), 1e-12)[:, None]
+        return out
 
     @cached_property
     def better(self) -> Floats:
@@ -105,7 +115,6 @@ class Factors:
     same_choices: bool       # whether places of choices mean the same in all domains
     n_attribute: int         # factors that lie along attributes; the others lie along choices
     strange: Floats          # (Z,) how much of the tastes for what is chosen does not carry over to a domain, 0 to 1
-    count: Floats            # (4,) see `about_items`
     hyper: Hyper
 
     @cached_property
@@ -162,7 +171,7 @@ class Factors:
         """The row of a new item from its attributes and a few ratings; the users' rows count as certain. (D,)"""
         own, z = self.domains[domain], self.names.index(domain)
         chose = users[levels >= own.least]
-        about = about_items(np.array([len(chose)]), self.count, own.choosers.of_one(chose)[None])
+        about: Floats = about_items(np.array([len(chose)]), own.count, own.choosers.of_one(chose)[None])
         mean = about @ own.item_weights
         if attributes is not None and own.attribute_weights is not None:
             mean = mean + attributes @ own.attribute_weights
@@ -222,14 +231,13 @@ class Factors:
 
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        out: dict[str, NDArray[Any]] = {f"{prefix}.count": self.count}
+        out: dict[str, NDArray[Any]] = {f"{prefix}.strange": self.strange}
         for z, domain in enumerate(self.domains.values()):
             for name, value in vars(domain).items():
                 parts = ({f"{name}.{part}": array for part, array in vars(value).items()}
                          if isinstance(value, Choice) else {name: value})
                 out |= {f"{prefix}.{z}.{key}": np.asarray(part) for key, part in parts.items()
                         if part is not None and name in DomainFactors.__dataclass_fields__}
-        out[f"{prefix}.strange"] = self.strange
         for side in ("people", "things"):
             population: Population = getattr(self, side)
             out |= {f"{prefix}.{side}.own.{z}": block for z, block in enumerate(population.own)}
@@ -261,11 +269,8 @@ class Factors:
         people, things = (_population(file, side, shapes, [own.users.shape[1] for own in domains.values()], freedom)
                           for side, freedom in zip(("people", "things"), described["freedom"], strict=True))
         strange = file.floats("strange", {"domains": len(names)}, low=0, high=1)
-        count = file.floats("count", {"numbers": 4})
-        if count[1] <= 0:
-            raise ModelFileError(f"{prefix}.count must have a positive spread; got {count[1]}")
         file.check_all_read()
-        return cls(domains, people, things, described["same_choices"], described["n_attribute"], strange, count, hyper)
+        return cls(domains, people, things, described["same_choices"], described["n_attribute"], strange, hyper)
 
 
 class _Arrays:
@@ -315,15 +320,19 @@ def _domain(file: _Arrays, z: int, data: Ratings, name: str) -> DomainFactors:
         weights = file.floats(f"{z}.attribute_weights", {"attributes": n_features, "D": size})
     square = check_squares(f"{file.prefix}.{z}.item_square", n_factors, file.floats(
         f"{z}.item_square", {"items": n_items, "squares": width}, -LARGEST**2, LARGEST**2))
+    count = file.floats(f"{z}.count", {"numbers": 4})
+    if count[1] <= 0:
+        raise ModelFileError(f"{file.prefix}.{z}.count must have a positive spread; got {count[1]}")
     return DomainFactors(
         users, file.floats(f"{z}.items", {"items": n_items, "D": size}),
         file.floats(f"{z}.base", {"levels": n_levels}), square,
         file.floats(f"{z}.user_weights", {"places and one": 1 + n_places, "D": size}),
         file.floats(f"{z}.item_weights", {"places and three": 3 + n_places, "D": size}), weights,
-        file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers,
+        file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers, count,
         file.whole(f"{z}.n_rated", {"users": n_users}), file.whole(f"{z}.n_item", {"items": n_items}),
         file.floats(f"{z}.company", {"items": n_items}), file.floats(f"{z}.gain", {"users": n_users}),
         file.floats(f"{z}.new_items", {"items": n_items, "factors and one": 1 + n_factors}),
+        file.floats(f"{z}.appeal", {"number": 1}, 0, LARGEST).reshape(()),
         file.floats(f"{z}.picks", {"users": n_users}), file.whole(f"{z}.least", {"level": 1}, n_levels - 1).reshape(()),
         file.floats(f"{z}.lift", {"numbers": 2}))
 

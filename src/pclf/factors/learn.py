@@ -31,6 +31,7 @@ START = 0.2          # variance of rows to begin with; half of it for all but th
 JITTER = 0.2         # of an item's factors, so that no two axes begin alike
 TOGETHER = 2048      # people whose rows in several domains are placed at a time
 ALIKE = 0.5          # agreement from which factors of two domains have one regression
+MOST = 3.0           # appeal
 COUNTS = 3           # numbers that say how often an item was chosen
 
 
@@ -62,6 +63,11 @@ class Ties:
     people: bool
     things: bool
     attributes: bool
+
+    @property
+    def number(self) -> int:
+        """How many bridges there are."""
+        return self.people + self.things + self.attributes
 
     @property
     def any(self) -> bool:
@@ -118,19 +124,18 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     for z, s in enumerate(sources):
         lift, n_chosen = _lift(s, tilt[z], hyper), np.bincount(s.item[s.chosen], minlength=s.n_items)
         items[z][:, 0] += lift[0] + lift[1] * np.log(np.maximum(n_chosen, 1))
-        chosen, choosers = known.chosen[z], known.choosers[z]
-        new = _new_items(things, z, known.count)
+        new = _new_items(things, z, known.count[z])
         company, gain, picks = _company(s, users[z], items[z], new, people.weights[z], shapes[z], n_attribute, machine)
         domains[s.name] = DomainFactors(
             users[z].astype(np.float32), items[z].astype(np.float32), bases[z], machine.get(things.square[z]),
             people.weights[z], things.weights[z], things.attribute_weights(z), known.people[z].astype(np.float32),
-            Choice(chosen.places[s.thing], chosen.variance),
-            Choice(choosers.places[s.person], choosers.variance, choosers.turn),
-            np.bincount(s.user, minlength=s.n_users), np.bincount(s.item, minlength=s.n_items), company, gain,
-            new.astype(np.float32), picks, np.array(s.least), lift)
+            known.chosen[z], known.choosers[z], known.count[z], np.bincount(s.user, minlength=s.n_users),
+            np.bincount(s.item, minlength=s.n_items), company, gain,
+            new.astype(np.float32), _appeal(s, users[z], items[z], people.weights[z], shapes[z], machine), picks,
+            np.array(s.least), lift)
     strange = np.array([_strange(agreement[z][n_attribute:], people.population.own[z][shapes[z] + n_attribute:, shapes[z]
                                  + n_attribute:], items[z][:, shapes[z] + n_attribute:], ties) for z in range(len(sources))])
-    return Factors(domains, people.population, things.population, ties.choices, n_attribute, strange, known.count, hyper)
+    return Factors(domains, people.population, things.population, ties.choices, n_attribute, strange, hyper)
 
 
 def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> float:
@@ -140,6 +145,19 @@ def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> 
     """
     weight = np.diag(tastes) * np.square(factors).mean(axis=0)
     return 1.0 if ties.choices or not weight.sum() else float(1 - (weight @ agreement**2) / weight.sum())
+
+
+def _appeal(source: Source, users: Floats, items: Floats, weights: Floats, n_shape: int, machine: Machine) -> Floats:
+    """How much tastes raise the odds of a choice: if choices are drawn by exp(appeal * taste) times how often each is chosen,
+    the tastes for what was chosen are higher by appeal times their variance. ()"""
+    user, item = source.user[source.chosen], source.item[source.chosen]
+    by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
+    tastes, factors, n = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:], max(1, len(user))
+    of_user, of_item = by_user.n_chosen / n, by_item.n_chosen / n
+    chosen = float(np.einsum("uf,uf->", tastes, machine.get(by_user.sums(machine.put(factors))))) / n
+    mean = float((of_user @ tastes) @ (of_item @ factors))
+    square = float(np.einsum("fg,fg->", tastes.T @ (of_user[:, None] * tastes), factors.T @ (of_item[:, None] * factors)))
+    return np.array(np.clip((chosen - mean) / max(square - mean**2, 1e-9), 0, MOST))
 
 
 def _new_items(things: "_Side", z: int, count: Floats) -> Floats:
@@ -177,9 +195,9 @@ class About:
 
     people: list[Floats]         # (U, 1 + Q) 1, and where a person stands by what they chose
     things: list[Floats]         # (V, 3 + Q) see `about_items`
-    chosen: list[Choice]         # things as people choose them, of all domains that are analysed together
+    chosen: list[Choice]         # things as people choose them, on axes of all domains that are analysed together
     choosers: list[Choice]       # people as things are chosen by them
-    count: Floats                # (4,) see `about_items`
+    count: list[Floats]          # (4,) see `about_items`
     agreement: list[Floats]      # (Q,) how far an axis of choices means the same as in the first domain
 
 
@@ -188,32 +206,35 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
 
     Where attributes alone tie them every domain has one of its own, and the axes of two have nothing in common.
     """
-    counts = np.zeros(1 + max(int(s.thing.max(initial=-1)) for s in sources))
-    for s in sources:
-        counts += np.bincount(s.thing[s.item[s.chosen]], minlength=len(counts))
-    logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
-    spread = max(logs.std(), 1e-9)
-    standard = (logs - logs.mean()) / spread
-    typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
-    count = np.array([logs.mean(), spread, *typical])
-    out = About([], [], [], [], count, [])
+    out = About([], [], [], [], [], [])
     for group in [list(sources)] if ties.choices else [[s] for s in sources]:
-        person = np.concatenate([s.person[s.user[s.chosen]] for s in group])
-        thing = np.concatenate([s.thing[s.item[s.chosen]] for s in group])
-        n_people, n_things = (1 + max(int(getattr(s, side).max(initial=-1)) for s in group) for side in ("person", "thing"))
-        by_user, by_item = machine.lists(person, thing, np.zeros(len(person), np.uint8), n_people, n_things, 1, 0)
-        of_domains = [np.stack([np.bincount(getattr(s, kind)[codes[s.chosen]], minlength=n) for s, codes in pairs], axis=1).astype(np.float64)
-                      for kind, n, pairs in (("person", n_people, [(s, s.user) for s in group]),
-                                             ("thing", n_things, [(s, s.item) for s in group]))]
-        chosen, choosers = learn_choices(by_user, by_item, (of_domains[0], of_domains[1]), hyper.places,
-                                         np.random.default_rng(seed), machine)
+        if ties.choices:
+            people, things = [s.person for s in group], [s.thing for s in group]
+        else:                                                # of its own rows alone, whatever comes before them
+            people, things = ([np.arange(n, dtype=np.int32)] for n in (group[0].n_users, group[0].n_items))
+        n_people, n_things = (1 + max(int(rows.max(initial=-1)) for rows in side) for side in (people, things))
+        person = [rows[s.user[s.chosen]] for s, rows in zip(group, people, strict=True)]
+        thing = [rows[s.item[s.chosen]] for s, rows in zip(group, things, strict=True)]
+        n_chosen = sum(map(len, person))
+        by_user, by_item = machine.lists(np.concatenate(person), np.concatenate(thing), np.zeros(n_chosen, np.uint8),
+                                         n_people, n_things, 1, 0)
+        of_domains = _counts(person, n_people), _counts(thing, n_things)
+        chosen, choosers = learn_choices(by_user, by_item, of_domains, hyper.places, np.random.default_rng(seed),
+                                         machine)
+        counts = of_domains[1].sum(axis=1)
+        logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
+        spread = max(logs.std(), 1e-9)
+        standard = (logs - logs.mean()) / spread
+        typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
+        count = np.array([logs.mean(), spread, *typical])
         stand = np.column_stack([np.ones(n_people), chosen.of_all(by_user, machine)])
-        known = about_items(counts[:n_things], count, choosers.of_all(by_item, machine))
-        for s in group:
-            out.people.append(stand[s.person])
-            out.things.append(known[s.thing])
-            out.chosen.append(chosen)
-            out.choosers.append(choosers)
+        known = about_items(counts, count, choosers.of_all(by_item, machine))
+        for own_people, own_things in zip(people, things, strict=True):
+            out.people.append(stand[own_people])
+            out.things.append(known[own_things])
+            out.chosen.append(Choice(chosen.places[own_things], chosen.variance))
+            out.choosers.append(Choice(choosers.places[own_people], choosers.variance))
+            out.count.append(count)
             out.agreement.append(np.full(chosen.places.shape[1], float(ties.choices)))
     if ties.attributes and not ties.choices:
         _align(out, sources)
@@ -232,6 +253,11 @@ def _align(about: About, sources: Sequence[Source]) -> None:
         about.things[z][:, COUNTS:] = about.things[z][:, COUNTS:] @ turn
         about.choosers[z] = replace(about.choosers[z], turn=turn)
         about.agreement[z] = agreement
+
+
+def _counts(rows: Sequence[NDArray[np.int32]], n: int) -> Floats:
+    """How often each of n rows comes, a domain a column. (n, Z)"""
+    return np.stack([np.bincount(own, minlength=n) for own in rows], axis=1).astype(np.float64)
 
 
 def _base(source: Source) -> Floats:

@@ -10,13 +10,16 @@ if TYPE_CHECKING:
     from pclf.models.base import Recommender
     from pclf.models.bias import Bias as Bias
     from pclf.models.cbt import CBT as CBT
+    from pclf.models.ease import EASE as EASE
     from pclf.models.fmm import FMM as FMM
     from pclf.models.nmf import NMF as NMF
     from pclf.models.pclf import PCLF as PCLF
+    from pclf.models.popular import Popular as Popular
     from pclf.models.rmgm import RMGM as RMGM
     from pclf.models.talmud import TALMUD as TALMUD
 
-NAMES = ("PCLF", "RMGM", "FMM", "CBT", "TALMUD", "NMF", "Bias")
+NAMES = ("PCLF", "RMGM", "FMM", "CBT", "TALMUD", "NMF", "Bias", "EASE", "Popular")
+RANKERS = ("EASE", "Popular")     # of these, those that sort items and predict no ratings
 
 
 def create(name: str, **settings: Any) -> "Recommender":

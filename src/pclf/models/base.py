@@ -4,6 +4,7 @@ Every model here predicts a rating by a product of user and item factors on the 
 is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files are handled once, below.
 """
 
+import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from html import escape
@@ -16,9 +17,10 @@ from sklearn.base import BaseEstimator
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines.cpu import by_row
-from pclf.errors import ArgumentError, DataError, NotFittedError, UnknownNameError
+from pclf.errors import ArgumentError, DataError, NotFittedError, UnknownNameError, did_you_mean
 from pclf.models.people import Guest, People, find
 from pclf.serving.lists import Recommendation, Recommendations, best
+from pclf.serving.shaping import Shaping, attribute_values
 
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
@@ -38,6 +40,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
     """Settings in `__init__`, untouched by `fit`; what is learned ends in an underscore."""
 
     rules: ClassVar[tuple[str, ...]] = ("mean",)
+    ranks: ClassVar[tuple[str, ...]] = ("rating",)          # what lists can be sorted by, the default first
 
     data_: Ratings
 
@@ -79,40 +82,89 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
 
     @overload   # None and a range are hashable too, but the first that fits counts
     def recommend(self, domain: str, users: Many | None = None, n: int = 10, *,   # type: ignore[overload-overlap]
-                  exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
-                  exclude: Iterable[Hashable] = (), user_domain: str | None = None) -> Recommendations: ...
+                  rank_by: str | None = None, exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
+                  exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
+                  at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
+                  user_domain: str | None = None) -> Recommendations: ...
 
     @overload
-    def recommend(self, domain: str, users: Hashable, n: int = 10, *, exclude_seen: bool = True,
-                  candidates: Iterable[Hashable] | None = None, exclude: Iterable[Hashable] = (),
+    def recommend(self, domain: str, users: Hashable, n: int = 10, *, rank_by: str | None = None,
+                  exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
+                  exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
+                  at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
                   user_domain: str | None = None) -> list[Recommendation]: ...
 
-    def recommend(self, domain: str, users: Any = None, n: int = 10, *, exclude_seen: bool = True,
-                  candidates: Iterable[Hashable] | None = None, exclude: Iterable[Hashable] = (),
+    def recommend(self, domain: str, users: Any = None, n: int = 10, *, rank_by: str | None = None,
+                  exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
+                  exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
+                  at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
                   user_domain: str | None = None) -> list[Recommendation] | Recommendations:
         """The n best items of a domain: a list for one user, `Recommendations` for a list of users or all.
 
         users: an id of any domain, a guest, a list of these, or None for every user of the domain, or of `user_domain`.
-        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice,
-        `exclude` takes items out of it, and may name some that are not there.
+        rank_by: "liked", what the person will pick and like, the default where a model has learned choices; "chosen", what
+        they will pick; or "rating", the expected rating alone, as the paper does.
+        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice, and ids that are
+        not there are counted and skipped; `exclude` takes items out of it. `min_ratings`: fewer rule an item out.
+        diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {"genre": 2}, how many of one value.
+        boosts: {item: what its score is multiplied by}.
         """
         if n < 1:
             raise ArgumentError(f"n must be at least 1; got {n}.")
-        target = self._domain(domain)
+        target, rank = self._domain(domain), self._rank(rank_by)
         n = min(n, max(1, target.n_items))
         single = users is not None and not is_batch(users)
         if users is None and user_domain not in (None, domain):
             users = list(self._domain(str(user_domain)).users.ids)
         people = find(self.data_, domain, None if users is None else as_list(users), user_domain)
+        boosted = {int(code): float(factor) for code, factor in
+                   zip(target.items.encode(list(boosts or ())), (boosts or {}).values(), strict=True) if code >= 0}
+        shaping = Shaping(diversity, at_most or {}, boosted)
+        values = attribute_values(self.data_.attributes, domain, shaping.at_most)
+        allowed = self._allowed(target, candidates, exclude, min_ratings)
+        codes, scores = self._top_n(people, shaping.pool(n, target.n_items), exclude_seen, allowed, rank)
+        if shaping.any:
+            vectors = self._item_vectors(domain) if shaping.diversity else None
+            codes, scores = shaping.apply(codes, scores, n, vectors, values)
+        out = Recommendations(target, people.ids, codes, scores, self._numbers(people, codes))
+        return out[0] if single else out
+
+    def _allowed(self, target: Domain, candidates: Any, exclude: Any, min_ratings: int) -> NDArray[np.bool_]:
+        """Which items a list may hold. (V,)"""
         allowed = np.ones(target.n_items, bool)
         if candidates is not None:
+            wanted = _items(candidates)
+            codes = target.items.encode(wanted)
+            unknown = int((codes < 0).sum())
+            if len(wanted) and unknown == len(wanted):
+                raise UnknownNameError(f"candidates must be items of {target.name!r}; none of the {unknown:,} is one, the "
+                                       f"first is {wanted[0]!r}. Its items have ids like {target.items.decode([0])[0]!r}.")
+            if unknown:
+                warnings.warn(f"{unknown:,} of {len(wanted):,} candidates are no items of {target.name!r} and are left out.",
+                              UserWarning, stacklevel=3)
             allowed[:] = False
-            allowed[self._item_codes(target, _items(candidates))] = True
+            allowed[codes[codes >= 0]] = True
         taken_out = target.items.encode(_items(exclude))
         allowed[taken_out[taken_out >= 0]] = False
-        codes, scores = self._top_n(people, n, exclude_seen, allowed)
-        out = Recommendations(target, people.ids, codes, scores)
-        return out[0] if single else out
+        if min_ratings:
+            allowed &= np.bincount(target.item, minlength=target.n_items) >= min_ratings
+        return allowed
+
+    def _rank(self, rank_by: str | None) -> str:
+        """What a list is sorted by."""
+        if rank_by is None:
+            return self.ranks[0]
+        if rank_by not in self.ranks:
+            raise UnknownNameError(did_you_mean(rank_by, self.ranks, "way to rank"))
+        return rank_by
+
+    def _numbers(self, people: People, codes: NDArray[np.int32]) -> dict[str, Floats]:
+        """What else is known about the items of lists, (people, n) each: rating, liked, chosen."""
+        return {}
+
+    def _item_vectors(self, domain: str) -> Floats | None:
+        """Vectors of items that are alike in the same direction. (V, D)"""
+        return self._factors(domain)[1]
 
     def save(self, path: str | Path, *, key: str | bytes | None = None, force: bool = False) -> None:
         """Write the model to one file (safetensors with a JSON manifest), replacing it whole or not at all.
@@ -274,8 +326,8 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
             return self._seen_by(people)
         return np.zeros(len(people) + 1, np.int64), np.empty(0, np.int32)
 
-    def _top_n(self, people: People, n: int, exclude_seen: bool,
-               allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], Floats]:
+    def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+               rank: str) -> tuple[NDArray[np.int32], Floats]:
         """The best items of each person: codes and scores. (people, n)"""
         target = self._domain(people.domain)
         codes, scores = best(lambda some: self._scores(people[some]),

@@ -6,7 +6,7 @@ says P(r | u, v); they are pooled with the weights that `weights` learned.
 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -147,10 +147,11 @@ class Mixture(_Contract):
             if self.early_stopping:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
                 _, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, watchers, True)
-            runs = self._restarts(annealing, machine, ratings, layout, streams.spawn(restarts), watchers, max_iter)
+            runs, interrupted = self._restarts(annealing, machine, ratings, layout, streams.spawn(restarts), watchers,
+                                               max_iter)
         chosen = self._chosen_runs(runs)
         clusters = annealing.clusters(ratings, layout, chosen)
-        self._adopt(known, clusters, chosen[0].trace, runs[-1].interrupted)
+        self._adopt(known, clusters, chosen[0].trace, interrupted)
         self._device = getattr(machine, "device", None)
         for name in known.domains:
             text = f"{type(self).__name__} has no choice between common and specific clusters."
@@ -158,20 +159,21 @@ class Mixture(_Contract):
         return self
 
     def _restarts(self, annealing: Annealing, machine: Engine, ratings: Ratings, layout: Layout,
-                  seeds: Sequence[np.random.Generator], watchers: list[Callback], max_iter: int) -> list[Run]:
-        """EM from several starts; after Ctrl-C, those so far."""
+                  seeds: Sequence[np.random.Generator], watchers: list[Callback],
+                  max_iter: int) -> tuple[list[Run], bool]:
+        """EM from several starts; after Ctrl-C, those so far, and True."""
         runs: list[Run] = []
         try:
             for rng in seeds:
                 runs.append(annealing.run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
                 if runs[-1].interrupted:
-                    break
+                    return runs, True
         except KeyboardInterrupt:
             if not runs:
                 raise
             warnings.warn("interrupted before the end; the model has the clusters so far.", UserWarning, stacklevel=3)
-            runs[-1] = replace(runs[-1], interrupted=True)
-        return runs
+            return runs, True
+        return runs, False
 
     @property
     def members_(self) -> tuple[Member, ...]:
@@ -464,11 +466,15 @@ class Mixture(_Contract):
             return np.empty((len(values), len(users), 0), np.float32), pooled
         return np.stack(self.mixture_.user_factors(domain, users.memberships, np.eye(len(values)))), pooled
 
-    def _top_n(self, people: People, n: int, exclude_seen: bool,
-               allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], Floats]:
+    def _item_vectors(self, domain: str) -> Floats | None:
+        own = self._here(domain)
+        return self.mixture_.item_factors(domain).T if own is None else own.item_factors
+
+    def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+               rank: str) -> tuple[NDArray[np.int32], Floats]:
         """On the GPU that the model was fitted on, if there is one."""
         if self._device is None or not allowed.all():
-            return super()._top_n(people, n, exclude_seen, allowed)
+            return super()._top_n(people, n, exclude_seen, allowed, rank)
         from pclf.engines.gpu import score_top_n
 
         side, own = self._users(people), self._here(people.domain)

@@ -123,6 +123,8 @@ def find(data: Ratings, domain: str, users: list[Any] | None, user_domain: str |
     not shared, an id that several other domains know may be several people, so it has to be said where.
     """
     target = data[domain]
+    if user_domain is not None:
+        data[user_domain]                                            # which must be one, also where all are guests
     if users is None:
         return People(domain, target.users.ids, np.arange(target.n_users, dtype=np.int32), {})
     elsewhere = user_domain is not None and user_domain != domain

@@ -89,11 +89,10 @@ def bridge_text(kind: str, domain: str, data: Ratings, percent: float, used: boo
         columns = sorted({feature.column for feature in data.attributes.features})
         what = f"the items of {domain} have attributes ({_listed(columns)})"
     if not used:
-        return f"{kind}: {what}; held-out ratings do not gain from that, so it is not used."
-    if abs(percent) < SMALL:
-        return f"{kind}: {what}; that brings nothing to people who are known in {domain}."
-    change = f"{'lowers' if percent < 0 else 'raises'} the error of {domain} by {abs(percent):.1f} %"
-    return f"{kind}: {what}; knowing that {change}."
+        return f"{kind}: {what}; that brings nothing, it would raise the error of {domain} by {percent:.1f} %, so it is not used."
+    if percent > -SMALL:
+        return f"{kind}: {what}; that brings nothing to people who are known in {domain}, and may help those who are new."
+    return f"{kind}: {what}; knowing that lowers the error of {domain} by {abs(percent):.1f} %."
 
 
 def _in_both(data: Ratings, domain: str, side: str) -> int:
