@@ -78,10 +78,11 @@ def _tied_ratings(shared):
 def _fitted():
     """A small model of every kind; of PCLF also with factors, which people tie together, or attributes alone."""
     import pclf
+    from pclf.models import create
 
     small = {"n_user_clusters": 3, "max_iter": 3}
     parts = {**small, "n_common_clusters": 2, "n_specific_clusters": 2}
-    plain = [pclf.Bias(), pclf.NMF(3), pclf.CBT(2, 2), pclf.TALMUD(2, 2), pclf.FMM.paper(**small, n_item_clusters=2),
+    plain = [create("Popular"), create("EASE"), pclf.Bias(), pclf.NMF(3), pclf.CBT(2, 2), pclf.TALMUD(2, 2), pclf.FMM.paper(**small, n_item_clusters=2),
              pclf.RMGM.paper(**small, n_item_clusters=2), pclf.PCLF.paper(**parts)]
     hyper = {"sweeps": 4, "newton": 3, "places": 3, "attribute_factors": 3}
     tied = {"n_factors": 3, "n_restarts": 1, "hyper": hyper, **parts}
@@ -153,15 +154,17 @@ class Models:
         out = []
         for name, d in model.data_.domains.items():
             users, items = (x.ravel().astype(np.int32) for x in np.meshgrid(np.arange(d.n_users), np.arange(d.n_items)))
-            for rule in model.rules:
-                out.append(model.predict_codes(name, users, items, rule=rule))
-            lists = model.recommend(name, n=3)
-            out += [lists.codes, np.where(lists.codes >= 0, lists.scores, d.scale.low)]
-            for values in (*out[-4:-2], out[-1]):
-                if values.dtype.kind == "f" and not (np.isfinite(values).all() and (values >= d.scale.low - 1e-9).all()
-                                                     and (values <= d.scale.high + 1e-9).all()):
-                    raise Failure("a number that is none, or is off the scale")
-            list(lists), repr(model)
+            ratings = [model.predict_codes(name, users, items, rule=rule) for rule in model.rules]
+            for rank in getattr(model, "ranks", ("rating",)):
+                lists = model.recommend(name, n=3, rank_by=rank)
+                scores = np.where(lists.codes >= 0, lists.scores, d.scale.low)
+                (ratings if rank == "rating" and model.rules else out).append(scores)
+                out.append(lists.codes)
+                list(lists), repr(model)
+            if not all(np.isfinite(values).all() and (values >= d.scale.low - 1e-9).all()
+                       and (values <= d.scale.high + 1e-9).all() for values in ratings):
+                raise Failure("a number that is none, or is off the scale")
+            out += ratings
             if hasattr(model, "fold_in") and d.n_items:
                 out += self._newcomers(model, name, d)
         if any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in out):
@@ -264,7 +267,7 @@ ODD = ["\x00", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029
 
 
 class Files:
-    """Ratings as CSV and its cousins, Parquet and packed, damaged."""
+    """Ratings and tables of attributes as CSV and its cousins, Parquet and packed, damaged."""
 
     def __init__(self, folder):
         import gzip
@@ -286,9 +289,16 @@ class Files:
         table = pa.table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
         parquet.write_table(table, folder / "r.parquet")
         self.whole.append(("parquet", (folder / "r.parquet").read_bytes()))
+        (folder / "sound.csv").write_bytes(self.whole[0][1])
+        self.sound = folder / "sound.csv"
+        facts = ["itemId,genre,year,tags,weight", *(f"i{v},{'horror' if v % 2 else 'romance'},{1990 + v},a|b{v % 2},{v}.5"
+                                                    for v in range(5))]
+        self.facts = [(ending, "\n".join(line.replace(",", by) for line in facts).encode() + b"\n")
+                      for ending, by in (("csv", ","), ("tsv", "\t"), ("dat", "::"), ("txt", ";"))]
 
     def attack(self, rng):
-        ending, content = rng.choice(self.whole)
+        facts = rng.random() < 0.2
+        ending, content = rng.choice(self.facts if facts else self.whole)
         text = ending.count(".") == 0 and ending != "parquet"
         for _ in range(rng.choice((1, 1, 2, 3, 8))):
             content = _edited(rng, content) if text and rng.random() < 0.7 else _damaged(rng, content)
@@ -299,6 +309,10 @@ class Files:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             try:
+                if facts:
+                    made = self.pclf.Ratings.from_files({"d": self.sound}, attributes={"d": path}, encoding=encoding)
+                    self._check_facts(made.attributes, content if encoding == "utf-8" else b'"')
+                    return "another"
                 if rng.random() < 0.1:
                     from pclf.cli.arguments import read_titles
 
@@ -319,6 +333,16 @@ class Files:
         if not np.isfinite(d.ratings).all() or (len(d) and d.user.max() >= d.n_users):
             raise Failure("ratings that are none")
         return "another"
+
+
+    def _check_facts(self, known, content):
+        lines = [line for line in re.split(rb"\r\n|\n|\r", content.removeprefix(b"\xef\xbb\xbf")) if line.strip()]
+        rows = int(known.known("d").sum()) + known.unused["d"]
+        if b'"' not in content and rows != len(lines) - 1:
+            raise Failure(f"{rows} rows of attributes in {len(lines)} lines")
+        if not np.isfinite(known.of("d").data).all():
+            raise Failure("attributes that are none")
+        repr(known), known.facts("d", 0)
 
 
 def _edited(rng, content):

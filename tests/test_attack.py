@@ -1,4 +1,4 @@
-"""A tenth of `make attack`, half a minute once all is compiled: nothing dies, no error is foreign, no change is silent."""
+"""A tenth of `make attack`, half a minute once compiled: nothing dies, no error is foreign, no change is silent."""
 
 import re
 import subprocess
