@@ -33,6 +33,7 @@ class DomainFactors:
     users: Floats             # (U, D)
     items: Floats             # (V, D)
     base: Floats              # (R,)
+    tilt: Floats              # (T, R) see `rows.tilts`
     item_square: Floats       # (V, 16 P) lower triangles of E[f f'], zeros behind them
     user_weights: Floats      # (1 + Q, D) regression of users on 1 and on their choice
     item_weights: Floats      # (3 + Q, D) of items on 1, log count, its square, the direction of who chose them
@@ -50,10 +51,6 @@ class DomainFactors:
     picks: Floats             # (U,) how much better what a user chose is for them than it would seem if it were new
     least: NDArray[np.int64]  # () level from which a rating is a choice
     lift: Floats              # (2,) what was added to the offset of items: a constant, and for the log of their count
-
-    @property
-    def tilt(self) -> Floats:
-        return tilts(len(self.base))
 
     @property
     def n_shape(self) -> int:
@@ -260,7 +257,7 @@ class Factors:
         if not names or len(set(names)) < len(names) or len(described["freedom"]) != 2:
             raise ModelFileError("factors must have domains, each once, and two degrees of freedom")
         file = _Arrays(prefix, arrays)
-        domains = {name: _domain(file, z, data, name) for z, name in enumerate(names)}
+        domains = {name: _domain(file, z, data, name, hyper.shape) for z, name in enumerate(names)}
         sizes = {own.item_factors.shape[1] for own in domains.values()}
         if len(sizes) > 1 or not 0 <= described["n_attribute"] <= min(sizes):
             raise ModelFileError(f"all domains must have as many factors, and {described['n_attribute']} of them along "
@@ -302,13 +299,16 @@ class _Arrays:
         return self.arrays[self.read[-1]]
 
 
-def _domain(file: _Arrays, z: int, data: Ratings, name: str) -> DomainFactors:
+def _domain(file: _Arrays, z: int, data: Ratings, name: str, most: int) -> DomainFactors:
     from pclf.engines.cpu_rows import squares
 
     d = data[name]
     n_users, n_items, n_levels = d.n_users, d.n_items, len(d.scale)
     users = file.floats(f"{z}.users", {"users": n_users, "D": None})
-    size, shape = users.shape[1], len(tilts(n_levels))
+    tilt = tilts(n_levels, most)
+    size, shape = users.shape[1], len(tilt)
+    if not np.allclose(file.floats(f"{z}.tilt", {"tilts": shape, "levels": n_levels}), tilt, atol=1e-6):
+        raise ModelFileError(f"{file.prefix}.{z}.tilt must be that of {n_levels} levels")
     if size < shape:
         raise ModelFileError(f"{file.prefix}.{z}.users must have at least the {shape} numbers of a shape; got {size}")
     chosen, choosers = (_choice(file, f"{z}.{kind}", what, n)
@@ -327,7 +327,7 @@ def _domain(file: _Arrays, z: int, data: Ratings, name: str) -> DomainFactors:
         raise ModelFileError(f"{file.prefix}.{z}.count must have a spread of at least {NARROWEST}; got {count[1]}")
     return DomainFactors(
         users, file.floats(f"{z}.items", {"items": n_items, "D": size}),
-        file.floats(f"{z}.base", {"levels": n_levels}), square,
+        file.floats(f"{z}.base", {"levels": n_levels}), tilt, square,
         file.floats(f"{z}.user_weights", {"places and one": 1 + n_places, "D": size}),
         file.floats(f"{z}.item_weights", {"places and three": 3 + n_places, "D": size}), weights,
         file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers,

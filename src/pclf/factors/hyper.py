@@ -13,7 +13,6 @@ class Hyper:
     """Every constant of the factor model. The defaults were chosen on training ratings (docs/accuracy.md)."""
 
     shape: int = 4            # numbers of a shape, at most
-    factors: int | None = None          # axes that begin with choices; None: as many as the ratings support
     attribute_factors: int = 8          # axes that begin with attributes, where items have some
     attribute_start: float = 1.0        # variance of tastes for attributes to begin with
     sweeps: int = 12          # over users and items

@@ -127,7 +127,8 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
         new = _new_items(things, z, known.count[z])
         company, gain, picks = _company(s, users[z], items[z], new, people.weights[z], shapes[z], n_attribute, machine)
         domains[s.name] = DomainFactors(
-            users[z].astype(np.float32), items[z].astype(np.float32), bases[z], machine.get(things.square[z]),
+            users[z].astype(np.float32), items[z].astype(np.float32), bases[z], tilt[z],
+            machine.get(things.square[z]),
             people.weights[z], things.weights[z], things.attribute_weights(z), known.people[z].astype(np.float32),
             known.chosen[z], known.choosers[z], known.count[z], np.bincount(s.user, minlength=s.n_users),
             np.bincount(s.item, minlength=s.n_items), company, gain,

@@ -6,6 +6,7 @@ is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files a
 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -174,7 +175,9 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         from pclf import storage
 
         self._check_fitted()
-        storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state(), key=key, force=force)
+        settings = {name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+                    for name, value in self.get_params().items()}
+        storage.save(path, type(self).__name__, settings, self.data_, *self._state(), key=key, force=force)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings and, once fitted, the domains with what their predictions are made of."""
