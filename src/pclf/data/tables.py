@@ -182,7 +182,8 @@ def _matched(table: Table, domain: Domain, whose: str, id_col: str | None) -> _M
         raise DataError(f"{where} must be of its {whose}, which have ids like {brief(known.decode([0])[0])}; the "
                         f"column {brief(column)} has ids like {brief(some)}, and {n:,} of {len(codes):,} "
                         f"{'is' if n == 1 else 'are'} among them. This is probably the wrong column, or the table of "
-                        f"another domain: rename the right column to {role.replace('col', 'id')!r} and this one to something else.")
+                        f"another domain: rename the right column to {role.replace('col', 'id')!r} and this one to "
+                        f"something else.")
     _check_once(codes[rows], ids, table, rows)
     _check_whose(table, domain, whose, other, column)
     return _Matched(table, column, rows, codes[rows])
