@@ -14,8 +14,7 @@ from pclf.choice.items import CORE, LARGEST, Items, learn_items
 from pclf.choice.rows import Rows, taken
 from pclf.choice.validate import Calibration, Setting, find_setting
 from pclf.door import check_array, check_names
-from pclf.errors import ModelFileError
-from pclf.errors import DataError
+from pclf.errors import DataError, ModelFileError
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ FEW = 3.0            # ratings with which half of a taste is known
 CROWD = 5.0          # choosers with which half of an item's company is known
 LARGEST = 1e6        # number in a row of a sound model, and squared the largest that single precision must hold
 FAR = 1e9            # the same for places of choices: those of rare items are far out
+NARROWEST = 1e-9     # spread of the log counts of items
 NOWHERE = 1e-8       # squared distance from the middle that is rounding, not a direction
 Rated = Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]]    # by domain: items and levels
 
@@ -77,7 +78,8 @@ class DomainFactors:
         """How many times as probable as for anybody tastes make the choice of each item. rows: (n, D + 2). (n, V)"""
         size = self.users.shape[1]
         taste = (rows[:, self.n_shape:size] - self.user_weights[0, self.n_shape:]) @ self.item_factors.T
-        out: Floats = np.exp(self.appeal * taste)
+        taste = self.appeal * taste
+        out: Floats = np.exp(taste - taste.max(axis=1, keepdims=True, initial=0))       # else it could be infinite
         out /= np.maximum(out @ (self.n_item / max(1, self.n_item.sum())), 1e-12)[:, None]
         return out
 
@@ -321,14 +323,15 @@ def _domain(file: _Arrays, z: int, data: Ratings, name: str, most: int) -> Domai
     square = check_squares(f"{file.prefix}.{z}.item_square", n_factors, file.floats(
         f"{z}.item_square", {"items": n_items, "squares": width}, -LARGEST**2, LARGEST**2))
     count = file.floats(f"{z}.count", {"numbers": 4})
-    if count[1] <= 0:
-        raise ModelFileError(f"{file.prefix}.{z}.count must have a positive spread; got {count[1]}")
+    if count[1] < NARROWEST:
+        raise ModelFileError(f"{file.prefix}.{z}.count must have a spread of at least {NARROWEST}; got {count[1]}")
     return DomainFactors(
         users, file.floats(f"{z}.items", {"items": n_items, "D": size}),
         file.floats(f"{z}.base", {"levels": n_levels}), tilt, square,
         file.floats(f"{z}.user_weights", {"places and one": 1 + n_places, "D": size}),
         file.floats(f"{z}.item_weights", {"places and three": 3 + n_places, "D": size}), weights,
-        file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers, count,
+        file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers,
+        count,
         file.whole(f"{z}.n_rated", {"users": n_users}), file.whole(f"{z}.n_item", {"items": n_items}),
         file.floats(f"{z}.company", {"items": n_items}), file.floats(f"{z}.gain", {"users": n_users}),
         file.floats(f"{z}.new_items", {"items": n_items, "factors and one": 1 + n_factors}),

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pclf.engines import Lists, Machine
 from pclf.factors.attributes import AttributeRegression, align, attribute_axes
 from pclf.factors.choices import Choice, learn_choices
-from pclf.factors.fitted import FEW, DomainFactors, Factors, about_items, company_of, joint_steps
+from pclf.factors.fitted import FEW, NARROWEST, DomainFactors, Factors, about_items, company_of, joint_steps
 from pclf.factors.hyper import Hyper
 from pclf.factors.population import Population, covariance, learned_between, raised
 from pclf.factors.rows import Floats, tilts
@@ -224,7 +224,7 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
                                          machine)
         counts = of_domains[1].sum(axis=1)
         logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
-        spread = max(logs.std(), 1e-9)
+        spread = max(logs.std(), NARROWEST)
         standard = (logs - logs.mean()) / spread
         typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
         count = np.array([logs.mean(), spread, *typical])

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf import engines
-from pclf.clusters.fitted import Clusters
-from pclf.clusters.loop import Callback
 from pclf.choice import Choice, graded
 from pclf.choice import learn as learn_choices
+from pclf.clusters.fitted import Clusters
+from pclf.clusters.loop import Callback
 from pclf.data.events import absences, with_absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
