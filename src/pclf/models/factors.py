@@ -1,16 +1,21 @@
 """Factors: what the baselines have in common. A fit ends in two matrices a domain, and predicts by them."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Domain, Ratings
-from pclf.models.base import Floats, Recommender
+from pclf.models.base import Floats
+
+if TYPE_CHECKING:
+    from pclf.models.base import Recommender as _Contract  # beside which this always stands
+else:
+    _Contract = object
 
 
-class _Factorised(Recommender):
-    """A model that predicts in each domain by the factors it learned for that domain."""
+class Factorised(_Contract):
+    """What a model does that predicts in each domain by the factors it learned for that domain."""
 
     kept: ClassVar[tuple[str, ...]] = ("trace_",)   # what else is saved with the model, as JSON
 
