@@ -31,6 +31,7 @@ START = 0.2          # variance of rows to begin with; half of it for all but th
 JITTER = 0.2         # of an item's factors, so that no two axes begin alike
 TOGETHER = 2048      # people whose rows in several domains are placed at a time
 ALIKE = 0.5          # agreement from which factors of two domains have one regression
+MOST = 3.0           # appeal
 COUNTS = 3           # numbers that say how often an item was chosen
 
 
@@ -62,6 +63,11 @@ class Ties:
     people: bool
     things: bool
     attributes: bool
+
+    @property
+    def number(self) -> int:
+        """How many bridges there are."""
+        return self.people + self.things + self.attributes
 
     @property
     def any(self) -> bool:
@@ -118,11 +124,15 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     for z, s in enumerate(sources):
         lift, n_chosen = _lift(s, tilt[z], hyper), np.bincount(s.item[s.chosen], minlength=s.n_items)
         items[z][:, 0] += lift[0] + lift[1] * np.log(np.maximum(n_chosen, 1))
-        company, gain = _company(s, users[z], items[z], people.weights[z], shapes[z], n_attribute, machine)
+        new = _new_items(things, z, known.count[z])
+        company, gain, picks = _company(s, users[z], items[z], new, people.weights[z], shapes[z], n_attribute, machine)
         domains[s.name] = DomainFactors(
-            users[z].astype(np.float32), items[z].astype(np.float32), bases[z], machine.get(things.square[z]),
+            users[z].astype(np.float32), items[z].astype(np.float32), bases[z], tilt[z],
+            machine.get(things.square[z]),
             people.weights[z], things.weights[z], things.attribute_weights(z), known.people[z].astype(np.float32),
-            known.chosen[z], known.choosers[z], known.count[z], np.bincount(s.user, minlength=s.n_users), company, gain,
+            known.chosen[z], known.choosers[z], known.count[z], np.bincount(s.user, minlength=s.n_users),
+            np.bincount(s.item, minlength=s.n_items), company, gain,
+            new.astype(np.float32), _appeal(s, users[z], items[z], people.weights[z], shapes[z], machine), picks,
             np.array(s.least), lift)
     strange = np.array([_strange(agreement[z][n_attribute:], people.population.own[z][shapes[z] + n_attribute:, shapes[z]
                                  + n_attribute:], items[z][:, shapes[z] + n_attribute:], ties) for z in range(len(sources))])
@@ -138,17 +148,46 @@ def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> 
     return 1.0 if ties.choices or not weight.sum() else float(1 - (weight @ agreement**2) / weight.sum())
 
 
-def _company(source: Source, users: Floats, items: Floats, weights: Floats, n_shape: int, n_attribute: int,
-             machine: Machine) -> tuple[Floats, Floats]:
-    """See `DomainFactors`: the company of every item, and the gain of every user. (V,), (U,)"""
+def _appeal(source: Source, users: Floats, items: Floats, weights: Floats, n_shape: int, machine: Machine) -> Floats:
+    """How much tastes raise the odds of a choice: if choices are drawn by exp(appeal * taste) times how often each is chosen,
+    the tastes for what was chosen are higher by appeal times their variance. ()"""
+    user, item = source.user[source.chosen], source.item[source.chosen]
+    by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
+    tastes, factors, n = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:], max(1, len(user))
+    of_user, of_item = by_user.n_chosen / n, by_item.n_chosen / n
+    chosen = float(np.einsum("uf,uf->", tastes, machine.get(by_user.sums(machine.put(factors))))) / n
+    mean = float((of_user @ tastes) @ (of_item @ factors))
+    square = float(np.einsum("fg,fg->", tastes.T @ (of_user[:, None] * tastes), factors.T @ (of_item[:, None] * factors)))
+    return np.array(np.clip((chosen - mean) / max(square - mean**2, 1e-9), 0, MOST))
+
+
+def _new_items(things: "_Side", z: int, count: Floats) -> Floats:
+    """Offset and factors of a domain's items by their attributes alone, as if nobody had rated them. (V, 1 + F)"""
+    about = about_items(np.zeros(1), count, np.zeros((1, things.weights[z].shape[0] - COUNTS)))
+    regression = things.attributes[z]
+    means = np.repeat(about @ things.weights[z], things.n_rows[z], axis=0)
+    if regression is not None:
+        means = means + regression.means()
+    return np.column_stack([means[:, 0], means[:, things.shapes[z]:]])
+
+
+def _company(source: Source, users: Floats, items: Floats, new: Floats, weights: Floats, n_shape: int, n_attribute: int,
+             machine: Machine) -> tuple[Floats, Floats, Floats]:
+    """See `DomainFactors`: the company of every item, the gain and the picks of every user. (V,), (U,), (U,)"""
     user, item = source.user[source.chosen], source.item[source.chosen]
     by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
     tastes, factors = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:]
     sums = machine.get(by_item.sums(machine.put(tastes)))
     company = company_of(sums, by_item.n_chosen, factors, n_attribute)
+    chosen = by_item.n_chosen > 0
+    company[~chosen] = np.average(company, weights=by_item.n_chosen) if chosen.any() else 0.0      # whoever rates it, chose it
     met = machine.get(by_user.sums(machine.put(np.column_stack([factors[:, n_attribute:], company]))))
     more = np.einsum("uf,uf->u", tastes[:, n_attribute:], met[:, :-1]) - met[:, -1]
-    return company.astype(np.float32), (more / (by_user.n_chosen + FEW)).astype(np.float32)
+    better = machine.get(by_user.sums(machine.put(np.column_stack([items[:, 0], factors]) - new)))
+    picks = better[:, 0] + np.einsum("uf,uf->u", users[:, n_shape:], better[:, 1:])
+    n = by_user.n_chosen + FEW
+    usual = picks.sum() / max(1, by_user.n_chosen.sum())
+    return company.astype(np.float32), (more / n).astype(np.float32), ((picks + FEW * usual) / n).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -159,7 +198,7 @@ class About:
     things: list[Floats]         # (V, 3 + Q) see `about_items`
     chosen: list[Choice]         # things as people choose them, on axes of all domains that are analysed together
     choosers: list[Choice]       # people as things are chosen by them
-    count: list[Floats]          # (2,) mean and spread of the log counts of the things of these domains
+    count: list[Floats]          # (4,) see `about_items`
     agreement: list[Floats]      # (Q,) how far an axis of choices means the same as in the first domain
 
 
@@ -185,7 +224,10 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
                                          machine)
         counts = of_domains[1].sum(axis=1)
         logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
-        count = np.array([logs.mean(), max(logs.std(), 1e-9)])
+        spread = max(logs.std(), 1e-9)
+        standard = (logs - logs.mean()) / spread
+        typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
+        count = np.array([logs.mean(), spread, *typical])
         stand = np.column_stack([np.ones(n_people), chosen.of_all(by_user, machine)])
         known = about_items(counts, count, choosers.of_all(by_item, machine))
         for own_people, own_things in zip(people, things, strict=True):

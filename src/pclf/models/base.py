@@ -4,7 +4,9 @@ Every model here predicts a rating by a product of user and item factors on the 
 is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files are handled once, below.
 """
 
+import warnings
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -16,9 +18,10 @@ from sklearn.base import BaseEstimator
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines.cpu import by_row
-from pclf.errors import DataError, NotFittedError, UnknownNameError
+from pclf.errors import ArgumentError, DataError, NotFittedError, UnknownNameError, did_you_mean
 from pclf.models.people import Guest, People, find
 from pclf.serving.lists import Recommendation, Recommendations, best
+from pclf.serving.shaping import Shaping, attribute_values
 
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
@@ -38,6 +41,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
     """Settings in `__init__`, untouched by `fit`; what is learned ends in an underscore."""
 
     rules: ClassVar[tuple[str, ...]] = ("mean",)
+    ranks: ClassVar[tuple[str, ...]] = ("rating",)          # what lists can be sorted by, the default first
 
     data_: Ratings
 
@@ -79,47 +83,101 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
 
     @overload   # None and a range are hashable too, but the first that fits counts
     def recommend(self, domain: str, users: Many | None = None, n: int = 10, *,   # type: ignore[overload-overlap]
-                  exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
-                  exclude: Iterable[Hashable] = (), user_domain: str | None = None) -> Recommendations: ...
+                  rank_by: str | None = None, exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
+                  exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
+                  at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
+                  user_domain: str | None = None) -> Recommendations: ...
 
     @overload
-    def recommend(self, domain: str, users: Hashable, n: int = 10, *, exclude_seen: bool = True,
-                  candidates: Iterable[Hashable] | None = None, exclude: Iterable[Hashable] = (),
+    def recommend(self, domain: str, users: Hashable, n: int = 10, *, rank_by: str | None = None,
+                  exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
+                  exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
+                  at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
                   user_domain: str | None = None) -> list[Recommendation]: ...
 
-    def recommend(self, domain: str, users: Any = None, n: int = 10, *, exclude_seen: bool = True,
-                  candidates: Iterable[Hashable] | None = None, exclude: Iterable[Hashable] = (),
+    def recommend(self, domain: str, users: Any = None, n: int = 10, *, rank_by: str | None = None,
+                  exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
+                  exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
+                  at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
                   user_domain: str | None = None) -> list[Recommendation] | Recommendations:
         """The n best items of a domain: a list for one user, `Recommendations` for a list of users or all.
 
         users: an id of any domain, a guest, a list of these, or None for every user of the domain, or of `user_domain`.
-        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice,
-        `exclude` takes items out of it, and may name some that are not there.
+        rank_by: "liked", what the person will pick and like, the default where a model has learned choices; "chosen", what
+        they will pick; or "rating", the expected rating alone, as the paper does.
+        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice, and ids that are
+        not there are counted and skipped; `exclude` takes items out of it. `min_ratings`: fewer rule an item out.
+        diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {"genre": 2}, how many of one value.
+        boosts: {item: what its score is multiplied by}.
         """
         if n < 1:
-            raise ValueError(f"n must be at least 1; got {n}.")
-        target = self._domain(domain)
+            raise ArgumentError(f"n must be at least 1; got {n}.")
+        target, rank = self._domain(domain), self._rank(rank_by)
         n = min(n, max(1, target.n_items))
         single = users is not None and not is_batch(users)
         if users is None and user_domain not in (None, domain):
             users = list(self._domain(str(user_domain)).users.ids)
         people = find(self.data_, domain, None if users is None else as_list(users), user_domain)
-        allowed = np.ones(target.n_items, bool)
-        if candidates is not None:
-            allowed[:] = False
-            allowed[self._item_codes(target, _items(candidates))] = True
-        taken_out = target.items.encode(_items(exclude))
-        allowed[taken_out[taken_out >= 0]] = False
-        codes, scores = self._top_n(people, n, exclude_seen, allowed)
-        out = Recommendations(target, people.ids, codes, scores)
+        boosted = {int(code): float(factor) for code, factor in
+                   zip(target.items.encode(list(boosts or ())), (boosts or {}).values(), strict=True) if code >= 0}
+        shaping = Shaping(diversity, at_most or {}, boosted)
+        values = attribute_values(self.data_.attributes, domain, shaping.at_most)
+        allowed = self._allowed(target, candidates, exclude, min_ratings)
+        codes, scores = self._top_n(people, shaping.pool(n, target.n_items), exclude_seen, allowed, rank)
+        if shaping.any:
+            vectors = self._item_vectors(domain) if shaping.diversity else None
+            codes, scores = shaping.apply(codes, scores, n, vectors, values)
+        out = Recommendations(target, people.ids, codes, scores, self._numbers(people, codes))
         return out[0] if single else out
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file (safetensors with a JSON manifest), replacing it whole or not at all."""
+    def _allowed(self, target: Domain, candidates: Any, exclude: Any, min_ratings: int) -> NDArray[np.bool_]:
+        """Which items a list may hold. (V,)"""
+        allowed = np.ones(target.n_items, bool)
+        if candidates is not None:
+            wanted = _items(candidates)
+            codes = target.items.encode(wanted)
+            unknown = int((codes < 0).sum())
+            if len(wanted) and unknown == len(wanted):
+                raise UnknownNameError(f"candidates must be items of {target.name!r}; none of the {unknown:,} is one, the "
+                                       f"first is {wanted[0]!r}. Its items have ids like {target.items.decode([0])[0]!r}.")
+            if unknown:
+                warnings.warn(f"{unknown:,} of {len(wanted):,} candidates are no items of {target.name!r} and are left out.",
+                              UserWarning, stacklevel=3)
+            allowed[:] = False
+            allowed[codes[codes >= 0]] = True
+        taken_out = target.items.encode(_items(exclude))
+        allowed[taken_out[taken_out >= 0]] = False
+        if min_ratings:
+            allowed &= np.bincount(target.item, minlength=target.n_items) >= min_ratings
+        return allowed
+
+    def _rank(self, rank_by: str | None) -> str:
+        """What a list is sorted by."""
+        if rank_by is None:
+            return self.ranks[0]
+        if rank_by not in self.ranks:
+            raise UnknownNameError(did_you_mean(rank_by, self.ranks, "way to rank"))
+        return rank_by
+
+    def _numbers(self, people: People, codes: NDArray[np.int32]) -> dict[str, Floats]:
+        """What else is known about the items of lists, (people, n) each: rating, liked, chosen."""
+        return {}
+
+    def _item_vectors(self, domain: str) -> Floats | None:
+        """Vectors of items that are alike in the same direction. (V, D)"""
+        return self._factors(domain)[1]
+
+    def save(self, path: str | Path, *, key: str | bytes | None = None, force: bool = False) -> None:
+        """Write the model to one file (safetensors with a JSON manifest), replacing it whole or not at all.
+
+        key: a secret to sign it with, for `pclf.load(path, key=...)`. force: replace a file that is no model, too.
+        """
         from pclf import storage
 
         self._check_fitted()
-        storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state())
+        settings = {name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+                    for name, value in self.get_params().items()}
+        storage.save(path, type(self).__name__, settings, self.data_, *self._state(), key=key, force=force)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings and, once fitted, the domains with what their predictions are made of."""
@@ -161,22 +219,22 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         return {f"from {source}": weight for source, weight in getattr(self, "weights_", {}).get(domain, {}).items()}
 
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
-        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+        raise ArgumentError(f"{type(self).__name__} is a base class: use one of its models.")
 
     def _factors(self, domain: str) -> tuple[Floats, Floats]:
         """(users of the domain, D) and (items of the domain, D); their products are ratings."""
-        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+        raise ArgumentError(f"{type(self).__name__} is a base class: use one of its models.")
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Arrays, and what else JSON can hold."""
-        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+        raise ArgumentError(f"{type(self).__name__} is a base class: use one of its models.")
 
     def _restore(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         self._set_state(data, arrays, extra)
         self._keep(data)
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
-        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+        raise ArgumentError(f"{type(self).__name__} is a base class: use one of its models.")
 
     def _keep(self, ratings: Ratings) -> None:
         """Fitted from here on. Set last, so that a failed fit leaves no half-fitted model."""
@@ -195,7 +253,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
     def _check_rule(self, rule: str) -> None:
         if rule not in self.rules:
             known = ", ".join(self.rules)
-            raise ValueError(f"rule must be one of: {known} (for {type(self).__name__}); got {rule!r}.")
+            raise ArgumentError(f"rule must be one of: {known} (for {type(self).__name__}); got {rule!r}.")
 
     def _domain(self, name: str) -> Domain:
         self._check_fitted()
@@ -271,8 +329,8 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
             return self._seen_by(people)
         return np.zeros(len(people) + 1, np.int64), np.empty(0, np.int32)
 
-    def _top_n(self, people: People, n: int, exclude_seen: bool,
-               allowed: NDArray[np.bool_]) -> tuple[NDArray[np.int32], Floats]:
+    def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+               rank: str) -> tuple[NDArray[np.int32], Floats]:
         """The best items of each person: codes and scores. (people, n)"""
         target = self._domain(people.domain)
         codes, scores = best(lambda some: self._scores(people[some]),
@@ -297,8 +355,8 @@ def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
         return data
     if isinstance(data, Mapping):
         return Ratings.from_frames(data)
-    raise TypeError(f"data must be Ratings or a dict of data frames, one a domain; got {type(data).__name__}. "
-                    f"See Ratings.from_frame for one long frame.")
+    raise ArgumentError(f"data must be Ratings or a dict of data frames, one a domain; got {type(data).__name__}. "
+                        f"See Ratings.from_frame for one long frame.")
 
 
 def is_batch(ids: Any) -> bool:
@@ -317,13 +375,13 @@ def in_order(users: Any, items: Any) -> None:
     """Pairs are made of users and items in order, and a set has none."""
     for what, ids in (("users", users), ("items", items)):
         if isinstance(ids, (set, frozenset)):
-            raise TypeError(f"{what} must come in an order to be paired; got a set. Pass a list.")
+            raise ArgumentError(f"{what} must come in an order to be paired; got a set. Pass a list.")
 
 
 def check_pairs(users: Any, items: Any) -> None:
     if len(users) != len(items) and 1 not in (len(users), len(items)):
-        raise ValueError(f"users and items must be equally many, or one of either; got {len(users):,} users and "
-                         f"{len(items):,} items.")
+        raise ArgumentError(f"users and items must be equally many, or one of either; got {len(users):,} users and "
+                            f"{len(items):,} items.")
 
 
 def _items(ids: Any) -> list[Hashable]:

@@ -16,20 +16,23 @@ Against RMGM: domains keep patterns of their own. Against FMM: they share some. 
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pclf import engines
 from pclf.clusters.fitted import Clusters
 from pclf.clusters.loop import Callback
+from pclf.choice import Choice, graded
+from pclf.choice import learn as learn_choices
 from pclf.data.events import absences, with_absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
-from pclf.errors import EngineError
+from pclf.errors import ArgumentError, EngineError, ModelFileError
 from pclf.factors import learn as factor_model
 from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
@@ -38,10 +41,13 @@ from pclf.factors.rows import softmax
 from pclf.models import weights
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.factors import check_whole
+from pclf.models.lists import POOL, Lists
 from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
+from pclf.models.people import People, Users
 from pclf.models.transfer import BRIDGES, Bridge, Transfer, bridge_text, single_bridges, ties_of
 from pclf.problem import Layout, View
 from pclf.progress import progress
+from pclf.serving.lists import best
 
 FEWEST, MOST = 12, 24          # factors of n_factors="auto"
 EVENT_FACTORS = 20             # of events: a log supports more, having ten draws an event
@@ -49,6 +55,8 @@ MANY = 150_000                 # ratings that support more than the fewest
 AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
 ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
 APART = Ties(False, False, False)
+HARM = 1.5                     # standard errors by which a bridge must harm to be left out
+TOGETHER = 4096                # people whose lists are looked at together
 
 
 class PCLF(Mixture, Recommender):
@@ -69,6 +77,8 @@ class PCLF(Mixture, Recommender):
     iteration that was best for the rest. n_restarts: fits of the clusters, "auto" for as many as pay. combine:
     "average" their predictions, or keep the "best".
 
+    lists: learn what people choose, so that `recommend` can sort by what they will pick and like.
+
     `PCLF.paper()` is the model as published. `transfer_` says what the other domains brought to each.
     """
 
@@ -80,7 +90,7 @@ class PCLF(Mixture, Recommender):
                  user_prior: float = 2.0, item_prior: float = 1.0, table_prior: float = 1.0,
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
                  max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
-                 n_restarts: int | str = "auto", combine: str = "average") -> None:
+                 n_restarts: int | str = "auto", combine: str = "average", lists: bool = True) -> None:
         self.n_user_clusters = n_user_clusters
         self.n_common_clusters = n_common_clusters
         self.n_specific_clusters = n_specific_clusters
@@ -100,11 +110,14 @@ class PCLF(Mixture, Recommender):
         self.early_stopping = early_stopping
         self.n_restarts = n_restarts
         self.combine = combine
+        self.lists = lists
 
     @classmethod
     def paper(cls, **settings: Any) -> "PCLF":
         """The model as published: plain annealed EM from random posteriors, K=20, T=10, L=15, W1=0.35."""
-        return cls(**{"common_weight": 0.35, "factor_weight": 0.0, **PLAIN, **settings})
+        return cls(**{"common_weight": 0.35, "factor_weight": 0.0, "lists": False, **PLAIN, **settings})
+
+    lists_: Lists | None
 
     def fit(self, data: Ratings | Mapping[str, Any], *, engine: str = "auto", dtype: str = "float32",
             n_threads: int | None = None, random_state: int | np.random.Generator | None = 0,
@@ -117,8 +130,7 @@ class PCLF(Mixture, Recommender):
         `interrupted_` is True, and there are no factors, which come last.
         """
         known, streams = as_ratings(data), random_numbers(random_state)
-        self._check_annealing(known)
-        self._check_own(known)
+        self._check_settings(known)
         split_rng, trial_rng, factor_rng = streams.spawn(3)
         ratings, layout, annealing = with_absences(known, split_rng), self._layout(known), Annealing.of(self)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
@@ -141,24 +153,86 @@ class PCLF(Mixture, Recommender):
                                {ties: learner.fit(part, ties, trial_seed, swept) for ties in variants})
             runs, interrupted = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter)
             factors: dict[str, Factors] = {}
+            lists = None
             try:
                 if not interrupted and learner.domains:
                     wanted = {name: trial.ties(name) if trial else learner.ties for name in learner.domains}
                     fits = {ties: learner.fit(known, ties, factor_seed, swept)
                             for ties in dict.fromkeys(wanted.values())}
                     factors = {name: fits[ties] for name, ties in wanted.items()}
+                if not interrupted and self.lists:
+                    lists = Lists(learn_choices([graded(d) for d in known.domains.values()],
+                                                known.user_rows if known.shared_users else None, seed=factor_seed,
+                                                n_threads=getattr(machine, "n_threads", None)), known)
             except KeyboardInterrupt:
                 interrupted = True
                 warnings.warn("interrupted before the end; the model has the clusters, and no factors.", UserWarning,
                               stacklevel=2)
         chosen = self._chosen_runs(runs)
         self._adopt(known, annealing.clusters(ratings, layout, chosen), chosen[0].trace, interrupted, factors)
+        self.lists_ = lists
         self._device = getattr(machine, "device", None)
         for name in known.domains:
             common, own, gain = trial.weights(name) if trial else (*self._fixed(known, name), None)
             self._set_weights(name, common, own)
             self.transfer_[name] = self._transfer(name, common, gain, trial.bridges(name) if trial else {})
         return self
+
+    @property
+    def ranks(self) -> tuple[str, ...]:                    # type: ignore[override]
+        """What lists can be sorted by, the default first."""
+        return ("liked", "chosen", "rating") if getattr(self, "lists_", None) is not None else ("rating",)
+
+    def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
+               rank: str) -> tuple[NDArray[np.int32], Floats]:
+        if rank == "rating" or self.lists_ is None:
+            return super()._top_n(people, n, exclude_seen, allowed, rank)
+        lists, n_items = self.lists_, self._domain(people.domain).n_items
+        pool = n if rank == "chosen" else min(n_items, max(n, POOL))
+        codes, expected = best(lambda some: self._expected(people[some]),
+                               lambda some: self._left_out(people[some], exclude_seen), len(people), n_items, pool, allowed)
+        if rank == "chosen":
+            return codes, expected
+        grade, liked = lists.grades(people.domain, self._of_lists(people, codes))
+        score = np.where(codes >= 0, expected * liked / grade, -np.inf)
+        order = np.argsort(-score, axis=1, kind="stable")[:, :n]
+        return np.take_along_axis(codes, order, 1), np.take_along_axis(score, order, 1)
+
+    def _expected(self, people: People) -> Floats:
+        """z of all items, see `lists`. Of people without choices here, and without others that tell about them, tastes say
+        what they will choose among what everybody does. (people, V)"""
+        assert self.lists_ is not None
+        out, own = self.lists_.expected(people), self._here(people.domain)
+        new = self.lists_.unknown(people)
+        if own is not None and new.any():
+            rows = self._users(people).rows
+            assert rows is not None
+            out[new] *= own.lifts(rows[new])
+        return out
+
+    def _of_lists(self, people: People, codes: NDArray[np.int32]) -> Floats:
+        """P(r | u, v) of the items of lists; short lists end in the first item. (people, n, R)"""
+        users, n = self._users(people), codes.shape[1]
+        each = np.repeat(np.arange(len(people)), n)
+        pairs = Users([p[each] for p in users.memberships], None if users.rows is None else users.rows[each])
+        items = self._known_items(people.domain, np.maximum(codes, 0).ravel())
+        return self._distribution(people.domain, pairs, items).reshape(len(people), n, -1)
+
+    def _numbers(self, people: People, codes: NDArray[np.int32]) -> dict[str, Floats]:
+        if self.lists_ is None or not codes.size:
+            return {}
+        lists, none = self.lists_, np.empty((0, codes.shape[1]))
+        out: list[dict[str, Floats]] = [{"rating": none, "liked": none, "chosen": none}]
+        values = np.array(self._domain(people.domain).scale.values)
+        for some in (slice(start, start + TOGETHER) for start in range(0, len(people), TOGETHER)):
+            few, here = people[some], np.maximum(codes[some], 0)
+            p = self._of_lists(few, codes[some])
+            grade, liked = lists.grades(people.domain, p)
+            expected = np.take_along_axis(self._expected(few), here, 1)
+            chosen = lists.probability(few, expected)
+            both = np.minimum(lists.probability(few, expected * liked / grade), chosen)
+            out.append({"rating": p @ values, "liked": both, "chosen": chosen})
+        return {name: np.concatenate([part[name] for part in out]) for name in out[0]}
 
     @property
     def common_rating_matrix_(self) -> dict[str, Floats]:
@@ -180,9 +254,20 @@ class PCLF(Mixture, Recommender):
         bridges = self.transfer_[domain].bridges
         self.transfer_[domain] = Transfer(weight, None, f"W1 of {domain} is {weight:g}, as set.", bridges)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        out: dict[str, Any] = super().get_params(deep)
-        return out
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, extra = super()._state()
+        if self.lists_ is not None:
+            arrays |= self.lists_.choice.to_arrays("choice")
+        return arrays, {**extra, "lists": self.lists_ is not None}
+
+    def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
+        of_lists = {name: array for name, array in arrays.items() if name.startswith("choice.")}
+        if not isinstance(extra, dict) or not isinstance(extra.get("lists"), bool) or extra["lists"] != bool(of_lists):
+            raise ModelFileError("the model must say whether it has lists, and have them if it does")
+        super()._set_state(data, {name: array for name, array in arrays.items() if name not in of_lists},
+                           {key: value for key, value in extra.items() if key != "lists"})
+        sizes = [d.n_items for d in data.domains.values()]
+        self.lists_ = Lists(Choice.from_arrays("choice", of_lists, sizes, data.n_users), data) if of_lists else None
 
     def _layout(self, ratings: Ratings) -> Layout:
         names = list(ratings.domains)
@@ -191,14 +276,15 @@ class PCLF(Mixture, Recommender):
                     for z, name in enumerate(names))
         return Layout(self.n_user_clusters, (common, *specific))
 
-    def _check_own(self, ratings: Ratings) -> None:
+    def _check_settings(self, ratings: Ratings) -> None:
+        super()._check_settings(ratings)
         if self.n_factors != "auto":
             check_whole(0, "'auto' or ", n_factors=self.n_factors)
         for name in ratings.domains:
             self._fixed(ratings, name)
         if self.bridges != "auto" and (isinstance(self.bridges, str) or any(b not in BRIDGES for b in self.bridges)):
-            raise ValueError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
-                             f"{self.bridges!r}.")
+            raise ArgumentError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
+                                f"{self.bridges!r}.")
         _hyper(self.hyper)
 
     def _fixed(self, ratings: Ratings, name: str) -> tuple[float, float]:
@@ -326,22 +412,20 @@ class _Trial:
         self._chosen: dict[str, Ties] = {}
 
     def ties(self, name: str) -> Ties:
-        """What a domain is tied by: all bridges, or those without which held-out ratings are better predicted.
+        """What a domain is tied by: all bridges, or the most of them that do not surely harm held-out ratings.
 
-        What attributes do for people who are new here, known people's ratings cannot tell, so they are left out only
-        where they do harm that is more than chance.
+        Bridges do most for people who are new here, and of these held-out ratings of known people cannot tell. So a bridge
+        is left out only where it does harm that is more than chance.
         """
         if name not in self._chosen:
             scores = {ties: self._log_scores(name, ties) for ties in self.fits}
             best = max(scores, key=lambda ties: scores[ties].mean() if len(scores[ties]) else 0.0)
-            for ties in self.fits:
+
+            def harmless(ties: Ties) -> bool:
                 loss = scores[best] - scores[ties]
-                doubt = loss.std() / np.sqrt(max(1, len(loss))) if len(loss) else 0.0
-                if ties.attributes and not best.attributes and replace(best, attributes=True) == ties \
-                        and loss.mean() <= doubt:
-                    best = ties
-                    break
-            self._chosen[name] = best if len(scores[best]) else list(self.fits)[-1]
+                return len(loss) < 2 or loss.mean() <= HARM * loss.std(ddof=1) / np.sqrt(len(loss))
+
+            self._chosen[name] = max(filter(harmless, self.fits), key=lambda ties: (ties.number, ties == best))
         return self._chosen[name]
 
     def weights(self, name: str) -> tuple[float, float, float]:
@@ -409,4 +493,4 @@ def _hyper(given: Hyper | Mapping[str, Any] | None) -> Hyper:
         return Hyper(**given)
     except TypeError:
         known = ", ".join(asdict(Hyper()))
-        raise ValueError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None
+        raise ArgumentError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None

@@ -1,9 +1,9 @@
 """Top-N lists of many users, block by block, so that users x items never exists."""
 
 import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ class Recommendations:
     users: Sequence[Hashable]
     codes: NDArray[np.int32]   # (users, n)
     scores: Floats             # (users, n)
+    numbers: Mapping[str, Floats] = field(default_factory=dict)      # (users, n) each: rating, liked, chosen
 
     def __len__(self) -> int:
         return len(self.users)
@@ -44,8 +45,9 @@ class Recommendations:
         """The list of the user in this place."""
         codes = [int(c) for c in self.codes[operator.index(row)] if c >= 0]
         ids = self.domain.items.decode(codes)
-        return [Recommendation(i, float(s), self.domain.title(c))
-                for i, s, c in zip(ids, self.scores[row], codes, strict=False)]
+        return [Recommendation(i, float(self.scores[row, j]), self.domain.title(c),
+                               **{name: float(values[row, j]) for name, values in self.numbers.items()})
+                for j, (i, c) in enumerate(zip(ids, codes, strict=True))]
 
     def __iter__(self) -> Iterator[list[Recommendation]]:
         return (self[row] for row in range(len(self)))
@@ -55,8 +57,8 @@ class Recommendations:
         return zip(self.users, self, strict=True)
 
     def to_arrow(self) -> Any:
-        """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank. Ids of several
-        types become text."""
+        """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank, and where a model has
+        them rating, liked and chosen. Ids of several types become text."""
         import pyarrow as pa
 
         from pclf.models.people import Guest
@@ -71,6 +73,7 @@ class Recommendations:
             "title": pa.array([self.domain.title(int(c)) for c in codes]),
             "score": pa.array(self.scores[row, rank]),
             "rank": pa.array(rank + 1),
+            **{name: pa.array(values[row, rank]) for name, values in self.numbers.items()},
         })
 
 

@@ -1,0 +1,118 @@
+"""Gram: sums over all pairs of people and items, in closed form."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.choice.rows import Rows
+from pclf.engines.cpu import cores
+from pclf.engines.kernels import compiled
+from pclf.errors import DataError
+
+Floats = NDArray[np.floating[Any]]
+
+TILE = 64            # items worked on together
+STRIP = 1024         # columns of a sum worked on together: 4 KB of a row
+
+
+def gram(rows: Rows, n_threads: int | None = None) -> NDArray[np.float32]:
+    """The lower triangle of X'X.   (V, V)
+
+    The row of an item is the sum of the rows of those who chose it, up to the item itself. Each is summed by one
+    thread in one order, so that any number of threads gives the same bits.
+    """
+    n = rows.shape[1]
+    out = np.zeros((n, n), np.float32)
+    by_item = rows.T.tocsr()
+    columns = (by_item.indptr, by_item.indices, by_item.data, rows.indptr, rows.indices, rows.data)
+    in_parts(lambda a, b: _gram(a, b, *columns, out), n, TILE, n_threads)
+    return out
+
+
+def inverse(lower: NDArray[np.float32], penalty: float) -> NDArray[np.float32]:
+    """(A + penalty I)^-1 of a symmetric matrix of which the lower triangle is given, by Cholesky; A is used up."""
+    from scipy.linalg import lapack
+
+    n = len(lower)
+    lower[np.diag_indices(n)] += np.float32(penalty)
+    kept = lower.diagonal().copy()
+    factor, failed = lapack.spotrf(lower.T, lower=0, overwrite_a=1, clean=0)       # the transpose is in Fortran's order
+    if not failed:
+        found, failed = lapack.spotri(factor, lower=0, overwrite_c=1)
+    if failed:
+        raise DataError(f"choices must be of a moderate size; their sums, up to {kept.max():.0e}, cannot be "
+                        f"inverted with a penalty of {penalty:.3g}")
+    out: NDArray[np.float32] = found.T
+    _mirror(out)
+    return out
+
+
+def sums(rows: Rows, table: NDArray[np.float32]) -> NDArray[np.float32]:
+    """rows @ table, on this thread alone.   (people, columns)"""
+    out = np.zeros((rows.shape[0], table.shape[1]), np.float32)
+    _sums(rows.indptr, rows.indices, rows.data, table, out)
+    return out
+
+
+def quadratic(rows: Rows, table: NDArray[np.float32], n_threads: int | None = None) -> NDArray[np.float32]:
+    """x' table x for each row x.   (rows,)"""
+    out = np.zeros(rows.shape[0], np.float32)
+    in_parts(lambda a, b: _quadratic(a, b, rows.indptr, rows.indices, rows.data, table, out), len(out), TILE, n_threads)
+    return out
+
+
+def in_parts(work: Callable[[int, int], Any], n: int, size: int, n_threads: int | None = None) -> None:
+    """work(start, stop) for all parts of range(n), on several threads; the last first, which are long in a triangle."""
+    starts = range(0, n, size)[::-1]
+    with ThreadPoolExecutor(n_threads or cores()) as pool:
+        list(pool.map(lambda start: work(start, min(n, start + size)), starts))
+
+
+@compiled
+def _gram(first: int, last: int, of_item: Any, person: Any, count: Any, of_person: Any, item: Any, value: Any,
+          out: Any) -> None:
+    for i in range(first, last):
+        row = out[i]
+        for p in range(of_item[i], of_item[i + 1]):
+            x, u = count[p], person[p]
+            for q in range(of_person[u], of_person[u + 1]):
+                if item[q] > i:
+                    break
+                row[item[q]] += x * value[q]
+
+
+@compiled
+def _mirror(square: Any) -> None:
+    """The upper triangle from the lower one, a tile at a time."""
+    n = len(square)
+    for a in range(0, n, TILE):
+        for b in range(0, a + TILE, TILE):
+            for i in range(a, min(n, a + TILE)):
+                for j in range(b, min(i, b + TILE)):
+                    square[j, i] = square[i, j]
+
+
+@compiled
+def _sums(indptr: Any, item: Any, value: Any, table: Any, out: Any) -> None:
+    for start in range(0, table.shape[1], STRIP):
+        for i in range(len(out)):
+            row = out[i, start:start + STRIP]
+            for p in range(indptr[i], indptr[i + 1]):
+                x, other = value[p], table[item[p], start:start + STRIP]
+                for j in range(len(row)):
+                    row[j] += x * other[j]
+
+
+@compiled
+def _quadratic(first: int, last: int, indptr: Any, item: Any, value: Any, table: Any, out: Any) -> None:
+    for i in range(first, last):
+        total = 0.0
+        for p in range(indptr[i], indptr[i + 1]):
+            part = 0.0
+            for q in range(indptr[i], indptr[i + 1]):
+                part += value[q] * table[item[p], item[q]]
+            total += value[p] * part
+        out[i] = total

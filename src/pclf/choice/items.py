@@ -1,0 +1,144 @@
+"""Items: how the items of one catalogue are chosen together.
+
+A person's row x holds what each choice counts, 0 for what was not chosen, and is taken as drawn from a Gaussian whose
+precision is estimated with a ridge:
+
+    P = (X'X + penalty I)^-1                                                             (V, V)
+
+Given all other items of the row, chosen or not, the mean of item j for a person whose mean row is m:
+
+    E[x_j | others] = m_j - sum over i != j of (x_i - m_i) P_ij / P_jj   =   ((m - x) P)_j / P_jj     where x_j = 0
+
+With m = 0 this is EASE (Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019): its constraint of a
+zero diagonal is the division by P_jj. The mean row is for those who chose little. An item that few chose has weights of
+about 1 / (penalty + their number), so that one admirer cannot lift it.
+
+A large catalogue has a *core* of the items chosen most and a *tail*. Tail items are tied to the core, but not to each
+other: their block of X'X + penalty I is replaced by the diagonal D of its row sums, which is larger (as a quadratic
+form), so that all stays positive definite. With A and C the blocks (core, core) and (tail, core), B = D^-1 C:
+
+    P_cc = (A + penalty I - C' B)^-1        P_tc = -B P_cc        P_jj = 1 / D_j + (B P_cc B')_jj  in the tail
+
+C is sparse, so that memory grows with the square of the core only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from pclf.choice.gram import Floats, gram, inverse, quadratic, sums
+from pclf.choice.rows import Rows, taken
+from pclf.door import check_array, check_codes
+from pclf.errors import ModelFileError
+
+LARGEST = 1e12       # number in a file
+SMALLEST = 1e-12     # spread of an item
+CORE = 6000          # items: their square takes 144 MB
+
+
+@dataclass(frozen=True)
+class Items:
+    """What is known of a catalogue of V items, N of them in the core and T in the tail."""
+
+    mean: NDArray[np.float32]        # (V,) of the rows of those who chose anything
+    core: NDArray[np.int32]          # (N,) codes, ascending
+    tail: NDArray[np.int32]          # (T,)
+    precision: NDArray[np.float32]   # (N, N) P_cc
+    ties: Rows                       # (T, N) B
+    own: NDArray[np.float32]         # (T,)   1 / D
+    spread: NDArray[np.float32]      # (V,)   P_jj
+
+    @property
+    def n_items(self) -> int:
+        return len(self.mean)
+
+    def times(self, rows: Rows | Floats) -> NDArray[np.float32]:
+        """rows @ P.   (people, V)"""
+        if isinstance(rows, np.ndarray):
+            rows = np.asarray(rows, np.float32)
+            pulled = rows[:, self.core] - (self.ties.T @ rows[:, self.tail].T).T
+            by_core, tail = pulled @ self.precision, rows[:, self.tail]
+        else:
+            tail = taken(rows, items=self.tail)
+            pulled = taken(rows, items=self.core)
+            if tail.nnz:
+                pulled = csr_array(pulled - tail @ self.ties)
+            by_core = sums(pulled, self.precision)
+            tail = tail.toarray()
+        out = np.empty((rows.shape[0], self.n_items), np.float32)
+        out[:, self.core] = by_core
+        out[:, self.tail] = tail * self.own - (self.ties @ by_core.T).T
+        return out
+
+    def expected(self, rows: Rows, mean_times: Floats) -> NDArray[np.float32]:
+        """What each item would count, if it is not chosen yet. mean_times: m P of each or of all.   (people, V)"""
+        out: NDArray[np.float32] = (mean_times - self.times(rows)) / self.spread
+        return out
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        plain = {name: getattr(self, name) for name in ("mean", "core", "tail", "precision", "own", "spread")}
+        ties = {"ties.start": self.ties.indptr, "ties.item": self.ties.indices, "ties.value": self.ties.data}
+        return {f"{prefix}.{name}": array for name, array in (plain | ties).items()}
+
+    @classmethod
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_items: int) -> "Items":
+        """What `to_arrays` gave, of so many items. It is from a file, so it is checked."""
+        def numbers(name: str, low: float = -LARGEST, **shape: int | None) -> NDArray[Any]:
+            return check_array(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], dtype="float32", shape=shape, low=low,
+                               high=LARGEST)
+
+        def places(name: str, n: int, dtype: str = "int32", size: int | None = None) -> NDArray[Any]:
+            return check_codes(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], n, {"places": size}, dtype)
+
+        core, tail = places("core", n_items), places("tail", n_items)
+        if len(np.unique(np.concatenate([core, tail]))) != n_items or len(core) + len(tail) != n_items:
+            raise ModelFileError(f"{prefix} must have every item once, in the core or in the tail")
+        value = numbers("ties.value", ties=None)
+        start = check_array(f"{prefix}.ties.start", arrays[f"{prefix}.ties.start"], dtype=("int32", "int64"),
+                            shape={"items of the tail and one": len(tail) + 1}, low=0, high=len(value))
+        if start[0] != 0 or start[-1] != len(value) or (np.diff(start) < 0).any():
+            raise ModelFileError(f"{prefix}.ties.start must rise from 0 to {len(value):,}")
+        item = check_array(f"{prefix}.ties.item", arrays[f"{prefix}.ties.item"], dtype=("int32", "int64"),
+                           shape={"ties": len(value)}, low=0, high=max(0, len(core) - 1))
+        return cls(numbers("mean", items=n_items), core, tail, numbers("precision", core=len(core), again=len(core)),
+                   csr_array((value, item, start), shape=(len(tail), len(core))),
+                   numbers("own", low=0, items=len(tail)), numbers("spread", low=SMALLEST, items=n_items))
+
+
+def learn_items(rows: Rows, penalty: float, core: int = CORE, n_threads: int | None = None) -> Items:
+    """From the rows of those who chose anything; rows without a choice do not count."""
+    n_people, n_items = int(np.count_nonzero(np.diff(rows.indptr))), rows.shape[1]
+    often = np.bincount(rows.indices, minlength=n_items)
+    by_count = np.argsort(-often, kind="stable")
+    inner, outer = (np.sort(part).astype(np.int32) for part in (by_count[:core], by_count[core:]))
+    mean = (np.bincount(rows.indices, rows.data, n_items) / max(1, n_people)).astype(np.float32)
+    of_core, of_tail = taken(rows, items=inner), taken(rows, items=outer)
+    square = gram(of_core, n_threads)
+    across = csr_array(of_tail.T @ of_core)                                              # (T, N) C
+    lumped = np.asarray(of_tail.T @ of_tail.sum(axis=1) + penalty, np.float32)              # (T,)   D
+    ties = _scaled(across, 1 / lumped)
+    if ties.nnz:
+        square -= gram(_scaled(across, 1 / np.sqrt(lumped)), n_threads)
+    precision = inverse(square, penalty)
+    spread = np.empty(n_items, np.float32)
+    spread[inner] = precision.diagonal()
+    spread[outer] = 1 / lumped + quadratic(ties, precision, n_threads)
+    return Items(mean, inner, outer, precision, ties, np.reciprocal(lumped), spread)
+
+
+def _scaled(rows: Rows, by: Floats) -> Rows:
+    out = csr_array((rows.data * np.repeat(by, np.diff(rows.indptr)).astype(np.float32), rows.indices, rows.indptr),
+                    shape=rows.shape)
+    out.sort_indices()
+    return out
+
+
+def core_of(rows: Rows, n: int) -> tuple[NDArray[np.int64], Rows]:
+    """The n items chosen most, and the rows of these alone."""
+    often = np.bincount(rows.indices, minlength=rows.shape[1])
+    chosen = np.sort(np.argsort(-often, kind="stable")[:n])
+    return chosen, taken(rows, items=chosen)

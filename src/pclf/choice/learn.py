@@ -1,0 +1,153 @@
+"""Choice: what people pick in each catalogue, learnt from all of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack
+
+from pclf.choice.crossing import Crossing, learn_crossing
+from pclf.choice.gram import Floats
+from pclf.choice.items import CORE, LARGEST, Items, learn_items
+from pclf.choice.rows import Rows, taken
+from pclf.choice.validate import Calibration, Setting, find_setting
+from pclf.door import check_array, check_names
+from pclf.errors import ModelFileError
+from pclf.errors import DataError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A catalogue's items, its setting and calibration, and what other catalogues say; None where they say nothing."""
+
+    items: tuple[Items, ...]
+    settings: tuple[Setting, ...]
+    calibrations: tuple[Calibration, ...]
+    crossings: tuple[Crossing | None, ...]
+
+    def scores(self, target: int, chosen: Sequence[Rows | None], people: NDArray[Any] | None = None) -> Floats:
+        """How much each item of a catalogue would count for some people, who may be guests or visitors.   (n, V)
+
+        chosen: what they chose in each catalogue, (n, V of that), or None for nothing. people: their rows among all
+        people, -1 for a guest; without them, all are taken as people that nothing was learnt from.
+        What somebody chose already has no meaning here: leave it out.
+        """
+        items, pull = self.items[target], self.settings[target].pull
+        here = chosen[target]
+        n = next(rows.shape[0] for rows in chosen if rows is not None)
+        here = csr_array((n, items.n_items), dtype=np.float32) if here is None else here
+        been = np.diff(here.indptr) > 0
+        out = np.empty((n, items.n_items), np.float32)
+        moved = self._moved(target, chosen, here, people)
+        if not been.all():
+            out[~been] = items.mean + (0 if moved is None else moved[~been])
+        if been.any():
+            mean = items.times((pull * items.mean)[None, :])
+            if moved is not None:
+                mean = mean + items.times(moved[been])
+            out[been] = items.expected(taken(here, been), mean)
+        return out
+
+    def probability(self, target: int, scores: Floats, n_chosen: NDArray[Any]) -> NDArray[np.float64]:
+        """P(chosen) from scores of people with so many choices; see `Calibration` for what it means.   (n, V)"""
+        return self.calibrations[target].probability(scores, n_chosen)
+
+    def _moved(self, target: int, chosen: Sequence[Rows | None], here: Rows,
+               people: NDArray[Any] | None) -> NDArray[np.float32] | None:
+        """What other catalogues add to the mean rows; nothing for those who have not been elsewhere.   (n, V)"""
+        crossing = self.crossings[target]
+        if crossing is None or all(rows is None for z, rows in enumerate(chosen) if z != target):
+            return None
+        n, sizes = here.shape[0], [items.n_items for items in self.items]
+        elsewhere = stacked(chosen, target, n, sizes)
+        told = np.diff(elsewhere.indptr) > 0
+        move = crossing.move(elsewhere)
+        if people is not None and len(crossing.people):
+            place = np.searchsorted(crossing.people, people).clip(max=len(crossing.people) - 1)
+            own = (crossing.people[place] == people) & (np.diff(here.indptr) > 0)
+            h = crossing.leverage[place[own]][:, None]
+            left = taken(here, own, crossing.target).toarray() - crossing.target_mean - move[own]
+            move[own] -= h / (1 - h) * left
+        out = np.zeros((n, sizes[target]), np.float32)
+        out[np.ix_(told, crossing.target)] = move[told]
+        return out
+
+    def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {}
+        for z, (items, setting, calibration, crossing) in enumerate(zip(
+                self.items, self.settings, self.calibrations, self.crossings, strict=True)):
+            arrays |= items.to_arrays(f"{prefix}.{z}.items")
+            arrays |= {f"{prefix}.{z}.setting": np.array([*setting, *calibration[:2]]),
+                       f"{prefix}.{z}.curve": np.array(calibration[2:])}
+            arrays |= crossing.to_arrays(f"{prefix}.{z}.crossing") if crossing else {}
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int], n_people: int) -> "Choice":
+        """What `to_arrays` gave, for catalogues of so many items. It is from a file, so it is checked."""
+        items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
+        for z, n_items in enumerate(sizes):
+            name = f"{prefix}.{z}"
+            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 4},
+                                  low=-LARGEST, high=LARGEST).tolist()
+            curve = check_array(f"{name}.curve", arrays[f"{name}.curve"], dtype="float64", low=-LARGEST, high=LARGEST,
+                                shape={"lines": 2, "points": None})
+            if not curve.shape[1] or (np.diff(curve, axis=1) < 0).any() or setting[0] < 0:
+                raise ModelFileError(f"{name} must have a curve that rises, and a penalty that is not negative")
+            items.append(Items.from_arrays(f"{name}.items", arrays, n_items))
+            settings.append(Setting(*setting[:2]))
+            calibrations.append(Calibration(*setting[2:], *map(tuple, curve.tolist())))
+            crossings.append(Crossing.from_arrays(f"{name}.crossing", arrays, sum(sizes) - n_items, n_items, n_people)
+                             if f"{name}.crossing.left" in arrays else None)
+        known = cls(tuple(items), tuple(settings), tuple(calibrations), tuple(crossings))
+        check_names("the model", [n for n in arrays if n.startswith(f"{prefix}.")], known.to_arrays(prefix))
+        return known
+
+
+def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None, *,
+          settings: Sequence[Setting] | None = None, core: int = CORE, seed: int = 0,
+          n_threads: int | None = None) -> Choice:
+    """From what each person of each catalogue chose, see `graded`.
+
+    people: the row of each person of a catalogue among all people, where these are the same in several; without it
+    every catalogue has its own. settings: a penalty and pull a catalogue, which then has no calibration; without them,
+    both are found on hidden choices. core: items of a catalogue whose ties to each other are all kept, the most chosen.
+    """
+    for of_domain in rows:
+        bad = ~(np.isfinite(of_domain.data) & (of_domain.data > 0))
+        if bad.any():
+            raise DataError(f"what a choice counts must be a finite number above 0; got {of_domain.data[bad][0]:g}")
+    rng = np.random.default_rng(seed)
+    found = ([find_setting(of_domain, rng, n_threads) for of_domain in rows] if settings is None else
+             [(setting, Calibration()) for setting in settings])
+    used = [setting for setting, _ in found]
+    items = [learn_items(of_domain, setting.penalty, core, n_threads)
+             for of_domain, setting in zip(rows, used, strict=True)]
+    crossings: list[Crossing | None] = [None] * len(rows)
+    if people is not None and len(rows) > 1:
+        n = 1 + max((int(p.max()) for p in people if len(p)), default=-1)
+        whole = [_by_person(of_domain, p, n) for of_domain, p in zip(rows, people, strict=True)]
+        for z, here in enumerate(whole):
+            elsewhere = stacked(whole, z, n, [of_domain.shape[1] for of_domain in rows])
+            both = np.flatnonzero((np.diff(here.indptr) > 0) & (np.diff(elsewhere.indptr) > 0))
+            crossings[z] = learn_crossing(taken(elsewhere, both), taken(here, both), items[z].mean, both, rng,
+                                          n_threads)
+    return Choice(tuple(items), tuple(used), tuple(calibration for _, calibration in found), tuple(crossings))
+
+
+def stacked(chosen: Sequence[Rows | None], target: int, n: int, sizes: Sequence[int]) -> Rows:
+    """The rows in all catalogues but one, side by side."""
+    parts = [csr_array((n, size), dtype=np.float32) if rows is None else rows
+             for z, (rows, size) in enumerate(zip(chosen, sizes, strict=True)) if z != target]
+    return csr_array(hstack(parts, format="csr"))
+
+
+def _by_person(rows: Rows, people: NDArray[Any], n: int) -> Rows:
+    """The rows of a catalogue at the rows of their people among all."""
+    counts = np.zeros(n + 1, np.int64)
+    counts[1 + people] = np.diff(rows.indptr)
+    order = np.argsort(people, kind="stable")
+    ordered = rows[order]
+    return csr_array((ordered.data, ordered.indices, np.cumsum(counts)), shape=(n, rows.shape[1]))

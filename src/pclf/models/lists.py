@@ -1,0 +1,138 @@
+"""Lists: what people will pick and like. The choices in the ratings, beside what the ratings say.
+
+A rating says how much somebody likes what they picked; that there is one says what they pick. `pclf.choice` learns the
+second from all pairs, the zeros too: z, how much an item would count among a person's choices, where a choice counts by its
+rating, from 0.2 at the bottom of the scale to 1 at the top. So z is the probability of the choice times the grade that is
+expected, and with P(r | u, v) of the model
+
+    chosen  =  z / E[grade]             how probable it is that the person picks the item, up to a factor
+    liked   =  z P(liked) / E[grade]    that the person picks it and likes it: a rating at least 70 % up the scale
+
+An item that few have chosen has a small z, whatever these few thought of it.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+
+from pclf.choice import Choice, graded
+from pclf.choice.rows import LEAST, as_rows
+from pclf.data.domain import Domain
+from pclf.data.ratings import Ratings
+from pclf.models.people import Guest, People
+
+Floats = NDArray[np.floating[Any]]
+LIKED = 0.7          # of the way up the scale: 4 and 5 of five stars, 8 to 10 of ten
+POOL = 100           # items with the largest z, at least, that are sorted by liking
+
+
+class Lists:
+    """The choices of everybody, and what they say about anybody."""
+
+    def __init__(self, choice: Choice, data: Ratings) -> None:
+        self.choice, self.data = choice, data
+        self.names = list(data.domains)
+
+    def expected(self, people: People) -> Floats:
+        """z of all items of the domain. (people, V)"""
+        rows, numbers = self._chosen(people)
+        out: Floats = self.choice.scores(self.names.index(people.domain), rows, numbers)
+        return np.maximum(out, 0)
+
+    def unknown(self, people: People) -> NDArray[np.bool_]:
+        """Who has chosen nothing here, where choices elsewhere say nothing either. (people,)"""
+        z = self.names.index(people.domain)
+        rows, _ = self._chosen(people)
+        here = rows[z]
+        new = np.ones(len(people), bool) if here is None else np.diff(here.indptr) == 0
+        return new if self.choice.crossings[z] is None else np.zeros(len(people), bool)
+
+    def probability(self, people: People, expected: Floats) -> Floats:
+        """P(chosen) of some items each, see `pclf.choice.validate.Calibration`. (people, n)"""
+        rows, _ = self._chosen(people)
+        z = self.names.index(people.domain)
+        here = rows[z]
+        n = np.diff(here.indptr) if here is not None else np.zeros(len(people), int)
+        return self.choice.probability(z, expected, n)
+
+    def grades(self, domain: str, distribution: Floats) -> tuple[Floats, Floats]:
+        """E[grade] and P(liked) of predicted distributions, (..., R). In a domain of events, 1."""
+        d = self.data[domain]
+        if d.events:
+            one = np.ones(distribution.shape[:-1])
+            return one, one
+        place = _place(d, np.array(d.scale.values))
+        return distribution @ (LEAST + (1 - LEAST) * place), distribution @ (place >= LIKED)
+
+    @cached_property
+    def _rows(self) -> list[Any]:
+        return [graded(d) for d in self.data.domains.values()]
+
+    @cached_property
+    def _codes(self) -> list[NDArray[np.int32]]:
+        """For each domain, row of a person among all -> code there, -1 for nobody."""
+        out = []
+        for rows in self.data.user_rows:
+            codes = np.full(self.data.n_users + 1, -1, np.int32)
+            codes[rows] = np.arange(len(rows), dtype=np.int32)
+            out.append(codes)
+        return out
+
+    def _chosen(self, people: People) -> tuple[list[Any], NDArray[np.int64]]:
+        """What people chose in each domain, None for nothing at all, and their rows among all people, -1 for guests."""
+        person = np.full(len(people), -1, np.int64)
+        for z, name in enumerate(self.names):
+            codes = people.here if name == people.domain else people.homes.get(name)
+            if codes is not None:
+                person = np.where((codes >= 0) & (person < 0), self.data.user_rows[z][codes], person)
+        guests = [i for i, who in enumerate(people.ids) if isinstance(who, Guest)] if (person < 0).any() else []
+        out: list[Any] = []
+        for z, name in enumerate(self.names):
+            if self.data.shared_users:
+                codes = self._codes[z][person]
+            elif name == people.domain:
+                codes = people.here
+            else:
+                codes = people.homes.get(name, np.full(len(people), -1, np.int32))
+            given = self._given(name, [people.ids[i] for i in guests])
+            out.append(self._picked(z, codes, guests, given))
+        return out, person
+
+    def _picked(self, z: int, codes: NDArray[np.int32], guests: Sequence[int], given: Any) -> Any:
+        """Rows of known people, nothing for others, and those of guests in their places."""
+        if (codes < 0).all() and given is None:
+            return None
+        rows = self._rows[z]
+        blank = csr_array((1, rows.shape[1]), dtype=np.float32)
+        if (codes >= 0).all():
+            return csr_array(rows[codes])
+        parts, at = [rows, blank], np.where(codes < 0, rows.shape[0], codes)
+        if given is not None:
+            parts.append(given)
+            at[list(guests)] = rows.shape[0] + 1 + np.arange(len(guests))
+        out = csr_array(vstack(parts, format="csr")[at])
+        out.sort_indices()
+        return out
+
+    def _given(self, name: str, guests: Sequence[Guest]) -> Any:
+        """What guests chose in a domain, None where nobody did."""
+        d = self.data[name]
+        told = [guest.ratings.get(name, {}) for guest in guests]
+        if not any(told):
+            return None
+        row = np.repeat(np.arange(len(told)), [len(ratings) for ratings in told])
+        item = d.items.encode([item for ratings in told for item in ratings])
+        grade: Floats = np.ones(len(row))
+        if not d.events:
+            grade = LEAST + (1 - LEAST) * _place(d, np.array([r for ratings in told for r in ratings.values()], float))
+        return as_rows(row, item, grade, (len(told), d.n_items))
+
+
+def _place(d: Domain, ratings: Floats) -> Floats:
+    """How far up the scale ratings are, 0 to 1."""
+    low, high = d.scale.values[0], d.scale.values[-1]
+    return (ratings - low) / max(high - low, 1e-12)
