@@ -13,7 +13,7 @@ from pclf.errors import UnknownNameError, did_you_mean
 if TYPE_CHECKING:
     from pclf.data.ratings import Domain, Ratings
 
-NUMBER = r"-?\d+(?:\.\d+)?"
+NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 RATED = rf"(.+?)\s*=\s*({NUMBER})\s*(?:,\s*|$)"      # an item and its rating
 
 
@@ -27,6 +27,16 @@ def pairs(words: Sequence[str], what: str, value: str = "FILE", example: str = "
         if name in out:
             raise typer.BadParameter(f"{what} must name each domain once; got {name!r} twice.")
         out[name] = said
+    return out
+
+
+def counts(words: Sequence[str], what: str) -> dict[str, int]:
+    """NAME=N words, N from 1 on."""
+    out = {}
+    for name, said in pairs(words, what, "N", "genre=2").items():
+        if not said.isdigit() or int(said) < 1:
+            raise typer.BadParameter(f"{what} must be NAME=N with a whole number from 1 on; got {name}={said}.")
+        out[name] = int(said)
     return out
 
 

@@ -84,6 +84,8 @@ class Truth:
     genre_of: dict[str, dict[str, str]]           # domain -> title -> genre
     region_tastes: dict[str, dict[str, Tastes]]   # domain -> user -> one number a region
     genre_tastes: dict[str, dict[str, Tastes]]    # domain -> user -> one number a genre
+    habits: dict[str, Tastes]                     # domain -> (users, 2) level and spread
+    qualities: dict[str, Tastes]                  # domain -> (items,)
 
 
 def load(*, seed: int = 0, **options: Any) -> Ratings:
@@ -111,7 +113,7 @@ def _facts(made: Truth, domain: str) -> dict[str, list[str]]:
 def _world(seed: int) -> tuple[dict[str, tuple[list[str], list[str], NDArray[np.float64]]], Truth]:
     rng = np.random.default_rng(seed)
     traits_to_regions = rng.normal(size=(3, len(PLACES))) / np.sqrt(3)
-    made = Truth(tuple(PLACES), {d: tuple(g) for d, g in TITLES.items()}, {}, {}, {}, {})
+    made = Truth(tuple(PLACES), {d: tuple(g) for d, g in TITLES.items()}, {}, {}, {}, {}, {}, {})
     arrays = {}
     first = 0
     for domain, (n_users, middle) in PEOPLE.items():
@@ -140,7 +142,27 @@ def _world(seed: int) -> tuple[dict[str, tuple[list[str], list[str], NDArray[np.
         made.genre_of[domain] = dict(zip(titles, genres, strict=True))
         made.region_tastes[domain] = dict(zip(users, region_taste, strict=True))
         made.genre_tastes[domain] = dict(zip(users, genre_taste, strict=True))
+        made.habits[domain], made.qualities[domain] = np.hstack([level, spread]), quality
     return arrays, made
+
+
+def visits(home: str, domain: str, seed: int = 0, each: int = 12) -> tuple[list[str], list[str], NDArray[np.float64]]:
+    """What the users of one domain would say about items of another, where they have never been: users, items, ratings.
+
+    Their taste for regions and their habits come along; their taste for the genres there is new.
+    """
+    made, rng = truth(seed), np.random.default_rng([int(seed), list(TITLES).index(home), list(TITLES).index(domain)])
+    users, titles = list(made.region_tastes[home]), list(made.region_of[domain])
+    region = np.array([made.regions.index(made.region_of[domain][title]) for title in titles])
+    genre = np.array([made.genres[domain].index(made.genre_of[domain][title]) for title in titles])
+    region_taste = np.stack(list(made.region_tastes[home].values()))
+    genre_taste = rng.normal(size=(len(users), len(made.genres[domain])))
+    level, spread = made.habits[home][:, :1], made.habits[home][:, 1:]
+    liking = level + spread * (0.7 * region_taste[:, region] + 0.6 * genre_taste[:, genre]) + made.qualities[domain]
+    appeal = 0.8 * liking + rng.gumbel(size=liking.shape)
+    user, item = np.nonzero((-appeal).argsort(axis=1).argsort(axis=1) < each)
+    rating = np.rint(3.2 + liking[user, item] + rng.normal(0, 0.6, len(user))).clip(1, 5)
+    return [users[u] for u in user], [titles[v] for v in item], rating
 
 
 def write_files(folder: Path, seed: int = 0) -> list[Path]:
