@@ -83,7 +83,7 @@ class Lists:
         return out
 
     def _chosen(self, people: People) -> tuple[list[Any], NDArray[np.int64]]:
-        """What people chose in each domain, None for nothing at all, and their rows among all people, -1 for guests."""
+        """What people chose in each domain, elsewhere None for nothing, and their rows among all people, -1 for guests."""
         person = np.full(len(people), -1, np.int64)
         for z, name in enumerate(self.names):
             codes = people.here if name == people.domain else people.homes.get(name)
@@ -99,7 +99,10 @@ class Lists:
             else:
                 codes = people.homes.get(name, np.full(len(people), -1, np.int32))
             given = self._given(name, [people.ids[i] for i in guests])
-            out.append(self._picked(z, codes, guests, given))
+            picked = self._picked(z, codes, guests, given)
+            if picked is None and name == people.domain:
+                picked = csr_array((len(people), self.data[name].n_items), dtype=np.float32)
+            out.append(picked)
         return out, person
 
     def _picked(self, z: int, codes: NDArray[np.int32], guests: Sequence[int], given: Any) -> Any:
