@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pclf.cli import arguments, tables
+from pclf import tables
+from pclf.cli import arguments
+from pclf.tables import Table
 
 app = typer.Typer(
     name="pclf", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -81,9 +83,9 @@ def datasets(as_json: AsJson = False) -> None:
         return _json([{"name": e.name, "title": e.title, "domains": list(e.domains), "ratings": e.n_ratings,
                        "users": e.n_users, "items": e.n_items, "scale": e.scale, "licence": e.licence,
                        "citation": e.citation, "url": e.url, "here": e.here} for e in entries])
-    tables.show("Data sets", ["name", "domains", "ratings", "users", "items", "scale", "here"],
-                [[e.name, ", ".join(e.domains), f"{e.n_ratings:,}", f"{e.n_users:,}", f"{e.n_items:,}", e.scale,
-                  "yes" if e.here else ("download" if e.url else "by hand")] for e in entries])
+    Table(["name", "domains", "ratings", "users", "items", "scale", "here"],
+          [[e.name, ", ".join(e.domains), f"{e.n_ratings:,}", f"{e.n_users:,}", f"{e.n_items:,}", e.scale,
+            "yes" if e.here else ("download" if e.url else "by hand")] for e in entries], "Data sets").show()
     for e in entries:
         print(f"{e.name}: {e.title}. Licence: {e.licence}. {e.citation}")
 
@@ -197,8 +199,8 @@ def recommend(model: ModelPath, domain: DomainName,
         _write(lists.to_arrow(), out, as_json)
     else:
         score = "probability, among draws" if target.events else f"expected rating (of {target.scale.values[-1]:g})"
-        tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", score],
-                    [[str(i), r.title, f"{r.score:.2f}"] for i, r in enumerate(found, 1)])
+        Table(["", "item", score], [[str(i), r.title, f"{r.score:.2f}"] for i, r in enumerate(found, 1)],
+              f"{domain} for {'a guest' if guest else person}").show()
     if why:
         print(f"\nWhy the first?\n{why}")
 
@@ -300,8 +302,8 @@ def bench(quick: Annotated[bool, typer.Option("--quick", help="The main figures,
                    row["ratio"])
         lines.append([what, f"{row['ratings']:,}", str(row["clusters"]), str(row["threads"]), *map(_short, numbers),
                       row["against"]])
-    tables.show("Speed (--json has more columns)",
-                ["what", "ratings", "C", "threads", "ms", "± ms", "M/s", "bytes a rating", "ratio", "of"], lines)
+    Table(["what", "ratings", "C", "threads", "ms", "± ms", "M/s", "bytes a rating", "ratio", "of"], lines,
+          "Speed (--json has more columns)").show()
 
 
 @app.command(epilog="Example: pclf doctor")
@@ -387,7 +389,7 @@ def _write(table: Any, out: Path | None, as_json: bool) -> None:
     elif out is not None:
         print(f"{table.num_rows:,} rows -> {out}")
     else:
-        tables.show("", table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()])
+        Table(table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()]).show()
 
 
 def _short(x: float) -> str:
