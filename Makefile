@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 DATA   := $(if $(PCLF_DATA),PCLF_DATA=$(abspath $(PCLF_DATA)),)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench reproduce docs refresh examples gpu clean
+PYTHONS := python3.11 python3.12 python3.13 python3.14
+.PHONY: help demo test check attack lowest versions bench reproduce docs refresh examples gpu clean
 
 help:            ## list these words
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -19,6 +20,20 @@ test: $(VENV)/.dev            ## all tests
 check: $(VENV)/.dev           ## style and types, under a minute
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+attack: $(VENV)/.dev          ## hostile models, ratings and archives by the thousand: nothing dies, no change is silent
+	@$(BIN)/python benchmarks/attack.py $(ATTACK)
+
+# An environment of its own with the oldest versions that pyproject.toml promises.
+lowest: .venv-lowest/.dev     ## all tests with the oldest versions of everything that pclf says it works with
+	@$(DATA) .venv-lowest/bin/python -m pytest -n 2 --dist worksteal -p no:cacheprovider
+
+versions:        ## all tests with every Python that is here, each in an environment of its own
+	@found=; for python in $(PYTHONS); do \
+	  $$python -c '' 2>/dev/null || { echo "== no $$python here"; continue; }; \
+	  found=1; echo "== $$python"; \
+	  $(MAKE) --no-print-directory VENV=.venv-$$python PYTHON=$$python test || exit 1; \
+	done; test -n "$$found"
 
 bench: $(VENV)/.dev           ## measure speed here; JSON lines under benchmarks/results
 	@$(DATA) $(BIN)/pclf bench --out benchmarks/results
@@ -39,7 +54,7 @@ examples: $(VENV)/.dev        ## run every example
 gpu: $(VENV)/.gpu             ## add PyTorch and Triton, so that `make test` covers the GPU engine
 
 clean:           ## remove the environment and everything built
-	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-* site build dist .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/.run: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -55,6 +70,12 @@ $(VENV)/.dev: $(VENV)/.run
 
 $(VENV)/.docs: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+.venv-lowest/.dev: pyproject.toml
+	@test -x .venv-lowest/bin/python || $(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python benchmarks/floors.py > .venv-lowest/floors.txt
+	@.venv-lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-lowest/floors.txt -e '.[dev]'
 	@touch $@
 
 # The version is named because its CPU build is small where it is at hand; any torch of the extra will do.

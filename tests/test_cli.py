@@ -213,7 +213,8 @@ def test_a_full_disk_is_said_and_leaves_the_old_file_whole(model, files, tmp_pat
     import resource
 
     out = tmp_path / "recs.csv"
-    out.write_text("old")
+    old = '"user_id","item_id","title","score","rank"\n'
+    out.write_text(old)
     words = [sys.executable, "-c", "from pclf.cli import main; main()", "recommend", "model", "-d", "books", "--all",
              "--out", str(out)]
     done = subprocess.run(words, cwd=files, capture_output=True, text=True, check=False,
@@ -221,7 +222,7 @@ def test_a_full_disk_is_said_and_leaves_the_old_file_whole(model, files, tmp_pat
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "too large" in done.stderr
-    assert out.read_text() == "old"
+    assert out.read_text() == old
     assert [p.name for p in tmp_path.iterdir()] == ["recs.csv"]
 
 
@@ -271,13 +272,25 @@ def test_demo_tells_the_whole_story():
     assert "expected" in found["explanation"]
 
 
-def test_ctrl_c_exits_with_130(files, tmp_path):
-    code = ("import os, signal, threading, sys; threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start(); "
-            "sys.argv = ['pclf', 'evaluate', 'demo', '--repeats', '50']; from pclf.cli import main; main()")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 130
-    assert "interrupted" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups of Unix")
+@pytest.mark.parametrize("words", ["fit demo --out m", "recommend model -d books --all", "audit demo --repeats 9",
+                                   "evaluate demo --repeats 50"])
+def test_ctrl_c_exits_with_130_whenever_it_comes(model, tmp_path, words):
+    import signal
+    import time
+
+    (tmp_path / "model").write_bytes(model.read_bytes())
+    for after in (0.2, 0.45, 0.8, 1.3, 2.2):
+        process = subprocess.Popen([sys.executable, "-m", "pclf", *words.split()], cwd=tmp_path, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        time.sleep(after)
+        over = process.poll() is not None
+        if not over:
+            os.killpg(process.pid, signal.SIGINT)                  # as a terminal does: to children too
+        _, said = process.communicate(timeout=60)
+        assert "Traceback" not in said
+        assert over or (process.returncode, "interrupted." in said) == (130, True), (after, said)
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
 def test_help_starts_fast_because_nothing_heavy_is_imported():
@@ -526,3 +539,43 @@ def test_a_warning_is_one_line_without_code(tmp_path):
     done = run("fit", "a=a.csv", "--out", "m", cwd=tmp_path)
     assert "pclf: warning: n_user_clusters=20 is more than the 2 users; some clusters will stay empty." in done.stderr
     assert ".py" not in done.stderr
+
+
+def test_a_device_or_ones_own_input_is_never_written_over(model, files, tmp_path):
+    device = tmp_path / "out.csv"
+    device.symlink_to("/dev/null")
+    (tmp_path / "pairs.csv").write_text("user_id,item_id\n17,The Hobbit\n")
+    content = (files / "movies.csv").read_bytes()
+    for words, says in (
+        (["fit", "movies=movies.csv", "--model", "Bias", "--out", "/dev/null"], "/dev/null is a device"),
+        (["fit", "movies=movies.csv", "--model", "Bias", "--out", "movies.csv"], "is not a model: it is not replaced"),
+        (["recommend", "model", "-d", "books", "--user", 17, "--out", device], "is a device"),
+        (["predict", "model", "-d", "books", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "pairs.csv"],
+         "is not a table of recommendations or predictions"),
+        (["report", "model", "--out", "model"], "is not a report"),
+        (["report", "model", "--out", "/dev/full", "--force"], "is a device"),
+    ):
+        done = run(*words, cwd=files)
+        assert (done.returncode, says in done.stderr) == (1, True), done.stderr
+        assert "Traceback" not in done.stderr
+    assert (files / "movies.csv").read_bytes() == content
+    assert (tmp_path / "pairs.csv").read_text() == "user_id,item_id\n17,The Hobbit\n"
+    done = run("predict", "model", "-d", "books", "--pairs", tmp_path / "pairs.csv", "--out", tmp_path / "pairs.csv",
+               "--force", cwd=files)
+    assert done.returncode == 0, done.stderr
+
+
+def test_spreadsheets_run_nothing_and_the_file_reads_back_the_same(tmp_path):
+    import pyarrow as pa
+
+    from pclf.cli import tables
+    from pclf.data import files
+
+    ids = ["=1+1", "+cmd", "-x", "@SUM(A1)", "'=1", "''-2x", "'quoted'", "-3", "plain", "＝1", '=HYPERLINK("a","b")']
+    tables.write(pa.table({"user_id": [str(i) for i in range(len(ids))], "item_id": ids, "prediction": [1.0] * 11}),
+                 tmp_path / "t.csv")
+    cells = [line.split(",", 1)[1] for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
+    assert all(cell[1] not in "=+@＝" for cell in cells)
+    assert [cell[:3] for cell in cells[2:3]] == ['"\'-']
+    found = files.read(tmp_path / "t.csv", {"item_col": None})[0]
+    assert found.values() == ids

@@ -1,5 +1,6 @@
 """The catalogue, the parsers on real and on hand-written files, the downloads that go wrong, the demo."""
 
+import contextlib
 import errno
 import hashlib
 import io
@@ -8,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -503,7 +505,6 @@ def test_amazon_reads_both_files_and_keeps_the_later_of_two_ratings(home):
 
 def test_a_million_lines_are_read_in_seconds(tmp_path):
     """About 0.4 s on an idle core; the bound allows for a busy machine and still tells a Python loop."""
-    import time
 
     rng = np.random.default_rng(0)
     columns = [rng.integers(1, high, 1_000_000).tolist() for high in (6041, 3953, 6)]
@@ -794,3 +795,52 @@ def test_demo_ratings_use_the_whole_scale_and_lean_to_what_people_like():
 def test_the_demo_has_no_file_to_choose():
     with pytest.raises(TypeError, match="generated"):
         datasets.load("demo", file="x.csv")
+
+
+@pytest.fixture
+def speak(serve):
+    """speak(lines) makes ml-100k come from a server that sends these bytes, a little at a time, as they are."""
+    sockets = []
+
+    def start(parts, pause=0.0):
+        server = socket.create_server(("127.0.0.1", 0))
+        sockets.append(server)
+
+        def answer():
+            with contextlib.suppress(OSError):
+                client, _ = server.accept()
+                with client:
+                    client.recv(1000)
+                    for part in parts:
+                        client.sendall(part)
+                        time.sleep(pause)
+
+        threading.Thread(target=answer, daemon=True).start()
+        serve.put_up(f"http://127.0.0.1:{server.getsockname()[1]}/ml-100k.zip", zipped(GOOD))
+
+    yield start
+    for server in sockets:
+        server.close()
+
+
+@pytest.mark.parametrize("length", ["many", "-5", "1e9", "9" * 5000, "1, 2"])
+def test_a_length_that_is_no_number_is_not_believed(home, speak, length):
+    speak([f"HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n".encode(), zipped(GOOD)])
+    try:
+        assert len(datasets.load("ml-100k")["movies"]) == 2
+    except DownloadError:
+        assert_nothing_changed(home)
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+def test_a_server_that_drips_is_left_in_the_end(home, speak, monkeypatch, begin):
+    monkeypatch.setattr(_fetch, "PATIENCE", 0.5)
+    speak([begin, *[b"x"] * 100], pause=0.05)
+    start = time.monotonic()
+    refused(home, r"too slow|no answer in")
+    assert time.monotonic() - start < 3
+
+
+def test_what_a_server_says_is_shown_not_obeyed(home, speak):
+    speak([b"HTTP/1.1 500 \x1b[31mred \x9b2J\r\n\r\n"])
+    refused(home, r"answered 500 \\x1b\[31mred")

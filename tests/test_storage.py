@@ -1,8 +1,9 @@
 """Model files: whole, safe, and refused when they are not what they say."""
 
-import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import pclf
 from pclf import storage
-from pclf.errors import ModelFileError
+from pclf.errors import ModelFileError, OutputError
 
 
 def tiny(users=(1, 1, 2, 3), items=("x", "y", "x", "y"), **options):
@@ -78,7 +79,7 @@ def test_a_file_that_was_altered_is_refused(saved):
 
 def test_a_file_of_another_format_version_says_which(saved, monkeypatch):
     monkeypatch.setattr(storage, "FORMAT", 99)
-    with pytest.raises(ModelFileError, match="model format 5; this version of pclf reads format 99"):
+    with pytest.raises(ModelFileError, match="model format 6; this version of pclf reads format 99"):
         pclf.load(saved)
 
 
@@ -98,8 +99,7 @@ def test_other_files_are_no_models(tmp_path):
 
 
 def test_the_manifest_is_readable_json_and_the_arrays_plain_tensors(saved):
-    text, arrays = storage.read(saved)
-    manifest = json.loads(text)
+    manifest, arrays = storage.read(saved)
     assert manifest["kind"] == "FMM"
     assert manifest["settings"]["n_user_clusters"] == 2
     assert manifest["domains"][0]["scale"] == [1, 2, 3, 4, 5]
@@ -144,3 +144,93 @@ def test_a_model_of_a_class_of_ones_own_is_loaded(tmp_path):
     path = tmp_path / "model"
     ByHand.paper(n_user_clusters=2, n_item_clusters=2).fit(tiny()).save(path)
     assert type(pclf.load(path)) is ByHand
+
+
+def refuses(path, says, **options):
+    model = pclf.Bias().fit(tiny())
+    with pytest.raises(OutputError, match=says):
+        model.save(path, **options)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="devices of Unix")
+def test_only_regular_files_are_replaced_even_by_force(tmp_path):
+    import socket
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "null").symlink_to("/dev/null")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        for name, says in (("pipe", "is a pipe"), ("loop", "leads to itself"), ("null", "is a device"),
+                           ("socket", "is a socket"), (".", "is a folder")):
+            refuses(tmp_path / name, says)
+            refuses(tmp_path / name, says, force=True)
+    refuses("/dev/null", "/dev/null is a device")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["loop", "null", "pipe", "socket"]
+
+
+def test_a_file_that_is_no_model_is_replaced_only_by_force(tmp_path):
+    path = tmp_path / "ratings.csv"
+    path.write_text("user,item,rating\n1,2,3\n")
+    refuses(path, "ratings.csv is there already and is not a model: it is not replaced.*force")
+    assert path.read_text() == "user,item,rating\n1,2,3\n"
+    model = pclf.Bias().fit(tiny())
+    model.save(path, force=True)
+    model.save(path)                        # it is one now
+    path.write_bytes(path.read_bytes()[:500])
+    model.save(path)                        # as is one that was cut off
+    path.write_bytes(b"")
+    model.save(path)                        # nothing is lost with an empty file
+    assert pclf.load(path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_a_saved_model_has_the_mode_that_the_umask_says(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        pclf.Bias().fit(tiny()).save(tmp_path / "m")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "m").stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.name == "nt", reason="processes of Unix")
+def test_what_a_killed_save_left_is_swept_by_the_next_of_the_same_file(tmp_path):
+    code = ("import os, sys; from pathlib import Path; from pclf.atomic import replacing\n"
+            "with replacing(Path(sys.argv[1])) as part: part.write_text('half'); print(os.getpid(), flush=True); "
+            "input()")
+    killed, waiting = (subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m")], stdout=subprocess.PIPE,
+                                        stdin=subprocess.PIPE) for _ in range(2))
+    for process in (killed, waiting):
+        assert process.stdout.readline()
+    killed.kill()
+    killed.communicate()
+    (tmp_path / ".other.part-00000000-1-aa").write_text("of another file")
+    elsewhere = tmp_path / ".m.part-00000000-1-aa"
+    elsewhere.write_text("of another machine")
+    assert len(list(tmp_path.iterdir())) == 4
+    model = pclf.Bias().fit(tiny())
+    model.save(tmp_path / "m")
+    left = {p.name for p in tmp_path.iterdir()}
+    assert len(left) == 4                                             # m, the one that still runs, and the two others
+    assert any(f"-{waiting.pid}-" in name for name in left)
+    assert not any(f"-{killed.pid}-" in name for name in left)
+    os.utime(elsewhere, (0, 0))
+    model.save(tmp_path / "m")
+    assert not elsewhere.exists()
+    waiting.communicate(b"\n")
+    assert (tmp_path / "m").read_text() == "half"                     # it was the last to finish
+
+
+def test_a_disk_that_is_full_while_saving_is_an_error_of_the_family(tmp_path):
+    code = ("import pclf, resource, sys; from pclf.errors import OutputError\n"
+            "model = pclf.Bias().fit(pclf.Ratings.from_arrays({'a': (range(9), [1] * 9, [1, 2, 3] * 3)}))\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+            "try: model.save(sys.argv[1])\n"
+            "except OutputError as error: print(error)")
+    words = [sys.executable, "-c", code, str(tmp_path / "m")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "m could not be written" in done.stdout, done.stderr
+    assert not list(tmp_path.iterdir())

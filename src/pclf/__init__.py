@@ -16,11 +16,12 @@ _HOME = {
     "Ratings": "pclf.data.ratings", "Scale": "pclf.data.ratings", "Split": "pclf.data.splits",
     "given_n": "pclf.data.splits", "hold_out": "pclf.data.splits", "user_folds": "pclf.data.splits",
     "PCLF": "pclf.models.pclf", "RMGM": "pclf.models.rmgm", "FMM": "pclf.models.fmm",
+    "EASE": "pclf.models.ease", "Popular": "pclf.models.popular",
     "Bias": "pclf.models.bias", "NMF": "pclf.models.nmf", "CBT": "pclf.models.cbt", "TALMUD": "pclf.models.talmud",
     "load": "pclf.models", "compare": "pclf.evaluate.compare", "audit": "pclf.evaluate.audit",
 }
-_ROOMS = ("clusters", "data", "datasets", "engines", "errors", "evaluate", "factors", "models", "plots", "report",
-          "storage")
+_ROOMS = ("choice", "clusters", "data", "datasets", "engines", "errors", "evaluate", "factors", "models", "plots",
+          "report", "storage")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 
@@ -38,6 +39,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from pclf import choice as choice
     from pclf import clusters as clusters
     from pclf import data as data
     from pclf import datasets as datasets
@@ -60,8 +62,10 @@ if TYPE_CHECKING:
     from pclf.models import load as load
     from pclf.models.bias import Bias as Bias
     from pclf.models.cbt import CBT as CBT
+    from pclf.models.ease import EASE as EASE
     from pclf.models.fmm import FMM as FMM
     from pclf.models.nmf import NMF as NMF
     from pclf.models.pclf import PCLF as PCLF
+    from pclf.models.popular import Popular as Popular
     from pclf.models.rmgm import RMGM as RMGM
     from pclf.models.talmud import TALMUD as TALMUD

@@ -1,11 +1,14 @@
-"""The few exceptions of the library, as one family tree."""
+"""The few exceptions of the library, as one family tree, and how they show what was found."""
 
 import difflib
+import re
 from collections.abc import Iterable
 from itertools import islice
 
 LOOKED_AT = 20_000   # names compared by spelling: a web service must not spend seconds on an unknown user
 SHOWN = 12           # a list of known names up to this length is shown whole
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+LONGEST = 120        # characters of a value that a message shows
 
 
 class PclfError(Exception):
@@ -14,6 +17,21 @@ class PclfError(Exception):
 
 class DataError(PclfError, ValueError):
     """Ratings that cannot be used as they are: the message says which, where, and the way out."""
+
+
+class MissingFileError(DataError, FileNotFoundError):
+    """A file of ratings that is not there."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class ArgumentError(PclfError, ValueError, TypeError):
+    """An argument or a setting that cannot be used."""
+
+
+class OutputError(PclfError, OSError):
+    """A place where a file cannot, or must not, be written."""
 
 
 class UnknownNameError(PclfError, KeyError):
@@ -39,6 +57,25 @@ class DownloadError(PclfError, OSError):
     """A data set that could not be fetched."""
 
 
+def brief(value: object, most: int = LONGEST) -> str:
+    """A value as a message shows it: in Python's spelling, in which nothing controls a terminal, and not at length."""
+    if isinstance(value, (str, bytes)):
+        shown = repr(value[:most])
+        return shown if len(value) <= most else f"{shown}... ({len(value):,} characters)"
+    shown = repr(value)
+    return visible(shown if len(shown) <= most else f"{shown[:most]}...")
+
+
+def visible(text: str) -> str:
+    r"""Text whose control characters are shown instead of obeyed: escape sequences, turned writing, halves of
+    characters. Ends of lines and tabs stay.
+
+    >>> visible("\x1b[31mred")
+    '\\x1b[31mred'
+    """
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def did_you_mean(name: object, known: Iterable[object], what: str) -> str:
     """The sentence for an unknown name, with the closest known ones.
 
@@ -46,10 +83,11 @@ def did_you_mean(name: object, known: Iterable[object], what: str) -> str:
     "unknown engine 'gpuu': did you mean 'gpu'? (cpu, gpu, reference)"
     """
     names = list(islice(known, LOOKED_AT))
-    spelled = {str(n).casefold(): n for n in reversed(names)}
-    close = [repr(spelled[s]) for s in difflib.get_close_matches(str(name).casefold(), spelled, n=3)]
-    listed = f" ({', '.join(map(str, names))})" if len(names) <= SHOWN else ""
+    spelled = {str(n)[:LONGEST].casefold(): n for n in reversed(names)}
+    asked = str(name)[:LONGEST].casefold()
+    close = [brief(spelled[s]) for s in difflib.get_close_matches(asked, spelled, n=3)]
+    listed = f" ({', '.join(visible(str(n)[:LONGEST]) for n in names)})" if len(names) <= SHOWN else ""
     if close:
-        return f"unknown {what} {name!r}: did you mean {' or '.join(close)}?{listed}"
-    known_ones = listed or f" (known are {', '.join(map(repr, names[:3]))} and others)"
-    return f"unknown {what} {name!r}{known_ones if names else ''}"
+        return f"unknown {what} {brief(name)}: did you mean {' or '.join(close)}?{listed}"
+    known_ones = listed or f" (known are {', '.join(map(brief, names[:3]))} and others)"
+    return f"unknown {what} {brief(name)}{known_ones if names else ''}"

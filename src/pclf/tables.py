@@ -1,4 +1,4 @@
-"""Tables: made once, shown as text, as Markdown, as HTML, on a screen, or written to a file.
+"""Tables: made once, shown as text, as Markdown, as HTML, or on a screen.
 
     >>> print(Table(["domain", "users"], [["films", "300"], ["books", "1,240"]]).text())
     domain  users
@@ -10,12 +10,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
-from typing import Any
 
-from pclf.atomic import replacing
+from pclf.errors import visible
 
-ENDINGS = (".parquet", ".pq", ".csv")
 WIDE = 160           # columns of a screen that does not say how many it has
 
 
@@ -27,24 +24,25 @@ class Table:
     rows: Sequence[Sequence[str]]
     title: str = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "head", [visible(cell) for cell in self.head])
+        object.__setattr__(self, "rows", [[visible(cell) for cell in row] for row in self.rows])
+        object.__setattr__(self, "title", visible(self.title))
+
     def text(self) -> str:
         """For a terminal or a notebook without anything else."""
-        widths = self._widths(1)
-        lines = [self.head, ["-" * width for width in widths], *self.rows]
-        shown = ("  ".join(self._aligned(line, widths)).rstrip() for line in lines)
-        return "\n".join([self.title] * bool(self.title) + list(shown))
+        head, *rows = _in_columns([self.head, *self.rows], self._to_the_right, 1)
+        rule = ["-" * len(cell) for cell in head]
+        lines = ("  ".join(cells).rstrip() for cells in (head, rule, *rows))
+        return "\n".join([self.title] * bool(self.title) + list(lines))
 
     def markdown(self) -> str:
         """Aligned, so that it can be read as it is."""
-        if any("|" in cell for line in (self.head, *self.rows) for cell in line):
-            escaped = [[cell.replace("|", "\\|") for cell in line] for line in (self.head, *self.rows)]
-            return Table(escaped[0], escaped[1:], self.title).markdown()
-        widths = self._widths(3)
-        rule = ["-" * (width - 1) + ":" if right else "-" * width
-                for width, right in zip(widths, self._to_the_right, strict=True)]
-        lines = [self.head, rule, *self.rows]
-        shown = ["| " + " | ".join(self._aligned(line, widths)) + " |" for line in lines]
-        return "\n".join([f"{self.title}\n"] * bool(self.title) + shown)
+        escaped = [[cell.replace("|", "\\|") for cell in row] for row in (self.head, *self.rows)]
+        head, *rows = _in_columns(escaped, self._to_the_right, 3)
+        rule = ["-" * (len(cell) - right) + ":" * right for cell, right in zip(head, self._to_the_right, strict=True)]
+        lines = ("| " + " | ".join(cells) + " |" for cells in (head, rule, *rows))
+        return "\n".join([f"{self.title}\n"] * bool(self.title) + list(lines))
 
     def html(self) -> str:
         def row(cells: Sequence[str], tag: str) -> str:
@@ -72,38 +70,15 @@ class Table:
 
     @property
     def _to_the_right(self) -> list[bool]:
-        return [all(map(_number, column)) and any(column) for column in self._columns]
-
-    @property
-    def _columns(self) -> list[list[str]]:
-        return [[row[i] for row in self.rows] for i in range(len(self.head))]
-
-    def _widths(self, least: int) -> list[int]:
-        return [max(least, len(name), *map(len, column), 0)
-                for name, column in zip(self.head, self._columns, strict=True)]
-
-    def _aligned(self, cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-        return [cell.rjust(width) if right else cell.ljust(width)
-                for cell, width, right in zip(cells, widths, self._to_the_right, strict=True)]
+        columns = [[row[i] for row in self.rows] for i in range(len(self.head))]
+        return [all(map(_number, column)) and any(column) for column in columns]
 
 
-def check(path: Path | None) -> None:
-    """Whether a table can be written there, before it is made."""
-    if path is None:
-        return
-    if path.suffix.lower() not in ENDINGS:
-        raise ValueError(f"the output must end in .csv or .parquet; got {path.name!r}.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no folder {path.parent} to write {path.name} into.")
-
-
-def write(table: Any, path: Path) -> None:
-    """An Arrow table as CSV or Parquet, by the ending. It is written beside the file first, so never by half."""
-    from pyarrow import csv, parquet
-
-    check(path)
-    with replacing(path) as part:
-        (csv.write_csv if path.suffix.lower() == ".csv" else parquet.write_table)(table, part)
+def _in_columns(rows: Sequence[Sequence[str]], to_the_right: Sequence[bool], least: int) -> list[list[str]]:
+    """Cells as wide as the widest of their column, and at least as wide as said."""
+    widths = [max(least, *map(len, column)) for column in zip(*rows, strict=True)]
+    return [[cell.rjust(width) if right else cell.ljust(width)
+             for cell, width, right in zip(row, widths, to_the_right, strict=True)] for row in rows]
 
 
 def _number(text: str) -> bool:

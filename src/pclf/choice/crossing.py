@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.choice.gram import Floats, gram, inverse, quadratic
-from pclf.choice.items import core_of
+from pclf.choice.items import LARGEST, core_of
 from pclf.choice.rows import Rows, taken
 from pclf.choice.validate import ITEMS, gain, peak
+from pclf.door import check_array, check_codes
+from pclf.errors import ModelFileError
 
 SOURCE = 4000                                    # the items elsewhere that are looked at, the most chosen
 TARGET = 20_000                                  # the items here that can be moved
@@ -56,8 +58,21 @@ class Crossing:
         return {f"{prefix}.{name}": getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]]) -> "Crossing":
-        return cls(**{name: arrays[f"{prefix}.{name}"] for name in cls.__dataclass_fields__})
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_source: int, n_target: int,
+                    n_people: int) -> "Crossing":
+        """What `to_arrays` gave, from so many items elsewhere to so many here. It is from a file, so it is checked."""
+        def numbers(name: str, **shape: int | None) -> NDArray[Any]:
+            return check_array(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], dtype="float32", shape=shape, low=-LARGEST,
+                               high=LARGEST)
+
+        source, target, people = (check_codes(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], n, {"places": None})
+                                  for name, n in (("source", n_source), ("target", n_target), ("people", n_people)))
+        left = numbers("left", source=len(source), products=None)
+        leverage = numbers("leverage", people=len(people))
+        if (np.diff(people) <= 0).any() or leverage.min(initial=0) < 0 or leverage.max(initial=0) > MOST + 1e-6:
+            raise ModelFileError(f"{prefix} must have its people in order, with leverages of 0 to {MOST}")
+        return cls(source, target, numbers("source_mean", source=len(source)), numbers("target_mean", target=len(target)),
+                   left, numbers("right", products=left.shape[1], target=len(target)), people, leverage)
 
 
 def learn_crossing(elsewhere: Rows, here: Rows, mean: Floats, people: NDArray[Any], rng: np.random.Generator,
@@ -80,7 +95,7 @@ def learn_crossing(elsewhere: Rows, here: Rows, mean: Floats, people: NDArray[An
 
 
 def _penalty(given: Rows, wanted: Rows, mean: Floats, rng: np.random.Generator, n_threads: int | None) -> float | None:
-    """The penalty under which people left out find most of what they chose here, if more than by the mean alone."""
+    """The penalty under which people left out find most of what they chose here, if clearly more than by the mean."""
     order = rng.permutation(given.shape[0])
     held, rest = np.split(order, [min(HELD, len(order) // 3)])
     some, wanted = core_of(wanted, ITEMS)
@@ -91,7 +106,9 @@ def _penalty(given: Rows, wanted: Rows, mean: Floats, rng: np.random.Generator, 
     for penalty in PENALTIES:
         weights, _ = _ridge(taken(given, rest), taken(wanted, rest), penalty, n_threads)
         gains.append(gain(mean[some] + told @ weights - centre @ weights, None, tested))
-    return peak(PENALTIES, gains) if max(gains) > by_mean else None
+    more = max(gains, key=np.mean) - by_mean
+    clear = more.mean() > more.std() / np.sqrt(len(more))
+    return peak(PENALTIES, [g.mean() for g in gains]) if clear else None
 
 
 def _ridge(given: Rows, wanted: Rows, penalty: float, n_threads: int | None) -> tuple[Floats, NDArray[np.float32]]:

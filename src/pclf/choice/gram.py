@@ -43,8 +43,8 @@ def inverse(lower: NDArray[np.float32], penalty: float) -> NDArray[np.float32]:
     if not failed:
         found, failed = lapack.spotri(factor, lower=0, overwrite_c=1)
     if failed:
-        raise DataError(f"choices must be finite numbers of a moderate size; their sums, up to {kept.max():.3g}, "
-                        f"cannot be inverted with a penalty of {penalty:.3g}")
+        raise DataError(f"choices must be of a moderate size; their sums, up to {kept.max():.0e}, cannot be "
+                        f"inverted with a penalty of {penalty:.3g}")
     out: NDArray[np.float32] = found.T
     _mirror(out)
     return out
@@ -65,7 +65,7 @@ def quadratic(rows: Rows, table: NDArray[np.float32], n_threads: int | None = No
 
 
 def in_parts(work: Callable[[int, int], Any], n: int, size: int, n_threads: int | None = None) -> None:
-    """work(start, stop) for all parts of range(n), on several threads. The last, which are longest in a triangle, first."""
+    """work(start, stop) for all parts of range(n), on several threads; the last first, which are long in a triangle."""
     starts = range(0, n, size)[::-1]
     with ThreadPoolExecutor(n_threads or cores()) as pool:
         list(pool.map(lambda start: work(start, min(n, start + size)), starts))

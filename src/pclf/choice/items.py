@@ -32,7 +32,11 @@ from scipy.sparse import csr_array
 
 from pclf.choice.gram import Floats, gram, inverse, quadratic, sums
 from pclf.choice.rows import Rows, taken
+from pclf.door import check_array, check_codes
+from pclf.errors import ModelFileError
 
+LARGEST = 1e12       # number in a file
+SMALLEST = 1e-12     # spread of an item
 CORE = 6000          # items: their square takes 144 MB
 
 
@@ -81,12 +85,28 @@ class Items:
         return {f"{prefix}.{name}": array for name, array in (plain | ties).items()}
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]]) -> "Items":
-        mean, core, tail, precision, own, spread = (
-            arrays[f"{prefix}.{name}"] for name in ("mean", "core", "tail", "precision", "own", "spread"))
-        ties = csr_array(tuple(arrays[f"{prefix}.ties.{name}"] for name in ("value", "item", "start")),
-                         shape=(len(tail), len(core)))
-        return cls(mean, core, tail, precision, ties, own, spread)
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_items: int) -> "Items":
+        """What `to_arrays` gave, of so many items. It is from a file, so it is checked."""
+        def numbers(name: str, low: float = -LARGEST, **shape: int | None) -> NDArray[Any]:
+            return check_array(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], dtype="float32", shape=shape, low=low,
+                               high=LARGEST)
+
+        def places(name: str, n: int, dtype: str = "int32", size: int | None = None) -> NDArray[Any]:
+            return check_codes(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], n, {"places": size}, dtype)
+
+        core, tail = places("core", n_items), places("tail", n_items)
+        if len(np.unique(np.concatenate([core, tail]))) != n_items or len(core) + len(tail) != n_items:
+            raise ModelFileError(f"{prefix} must have every item once, in the core or in the tail")
+        value = numbers("ties.value", ties=None)
+        start = check_array(f"{prefix}.ties.start", arrays[f"{prefix}.ties.start"], dtype=("int32", "int64"),
+                            shape={"items of the tail and one": len(tail) + 1}, low=0, high=len(value))
+        if start[0] != 0 or start[-1] != len(value) or (np.diff(start) < 0).any():
+            raise ModelFileError(f"{prefix}.ties.start must rise from 0 to {len(value):,}")
+        item = check_array(f"{prefix}.ties.item", arrays[f"{prefix}.ties.item"], dtype=("int32", "int64"),
+                           shape={"ties": len(value)}, low=0, high=max(0, len(core) - 1))
+        return cls(numbers("mean", items=n_items), core, tail, numbers("precision", core=len(core), again=len(core)),
+                   csr_array((value, item, start), shape=(len(tail), len(core))),
+                   numbers("own", low=0, items=len(tail)), numbers("spread", low=SMALLEST, items=n_items))
 
 
 def learn_items(rows: Rows, penalty: float, core: int = CORE, n_threads: int | None = None) -> Items:
@@ -95,22 +115,26 @@ def learn_items(rows: Rows, penalty: float, core: int = CORE, n_threads: int | N
     often = np.bincount(rows.indices, minlength=n_items)
     by_count = np.argsort(-often, kind="stable")
     inner, outer = (np.sort(part).astype(np.int32) for part in (by_count[:core], by_count[core:]))
-    mean = np.bincount(rows.indices, rows.data, n_items).astype(np.float32) / max(1, n_people)
+    mean = (np.bincount(rows.indices, rows.data, n_items) / max(1, n_people)).astype(np.float32)
     of_core, of_tail = taken(rows, items=inner), taken(rows, items=outer)
     square = gram(of_core, n_threads)
     across = csr_array(of_tail.T @ of_core)                                              # (T, N) C
-    lumped = (of_tail.T @ of_tail.sum(axis=1) + penalty).astype(np.float32)              # (T,)   D
-    ties = csr_array(across.multiply(1 / lumped[:, None]), dtype=np.float32)
-    ties.sort_indices()
+    lumped = np.asarray(of_tail.T @ of_tail.sum(axis=1) + penalty, np.float32)              # (T,)   D
+    ties = _scaled(across, 1 / lumped)
     if ties.nnz:
-        halves = csr_array(across.multiply(1 / np.sqrt(lumped)[:, None]), dtype=np.float32)
-        halves.sort_indices()
-        square -= gram(halves, n_threads)
+        square -= gram(_scaled(across, 1 / np.sqrt(lumped)), n_threads)
     precision = inverse(square, penalty)
     spread = np.empty(n_items, np.float32)
     spread[inner] = precision.diagonal()
     spread[outer] = 1 / lumped + quadratic(ties, precision, n_threads)
-    return Items(mean, inner, outer, precision, ties, 1 / lumped, spread)
+    return Items(mean, inner, outer, precision, ties, np.reciprocal(lumped), spread)
+
+
+def _scaled(rows: Rows, by: Floats) -> Rows:
+    out = csr_array((rows.data * np.repeat(by, np.diff(rows.indptr)).astype(np.float32), rows.indices, rows.indptr),
+                    shape=rows.shape)
+    out.sort_indices()
+    return out
 
 
 def core_of(rows: Rows, n: int) -> tuple[NDArray[np.int64], Rows]:

@@ -10,9 +10,12 @@ from scipy.sparse import csr_array, hstack
 
 from pclf.choice.crossing import Crossing, learn_crossing
 from pclf.choice.gram import Floats
-from pclf.choice.items import CORE, Items, learn_items
+from pclf.choice.items import CORE, LARGEST, Items, learn_items
 from pclf.choice.rows import Rows, taken
 from pclf.choice.validate import Calibration, Setting, find_setting
+from pclf.door import check_array, check_names
+from pclf.errors import ModelFileError
+from pclf.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -76,18 +79,31 @@ class Choice:
         for z, (items, setting, calibration, crossing) in enumerate(zip(
                 self.items, self.settings, self.calibrations, self.crossings, strict=True)):
             arrays |= items.to_arrays(f"{prefix}.{z}.items")
-            arrays |= {f"{prefix}.{z}.setting": np.array(setting), f"{prefix}.{z}.calibration": np.array(calibration)}
+            arrays |= {f"{prefix}.{z}.setting": np.array([*setting, *calibration[:2]]),
+                       f"{prefix}.{z}.curve": np.array(calibration[2:])}
             arrays |= crossing.to_arrays(f"{prefix}.{z}.crossing") if crossing else {}
         return arrays
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_domains: int) -> "Choice":
-        every = [f"{prefix}.{z}" for z in range(n_domains)]
-        return cls(tuple(Items.from_arrays(f"{name}.items", arrays) for name in every),
-                   tuple(Setting(*arrays[f"{name}.setting"].tolist()) for name in every),
-                   tuple(Calibration(*arrays[f"{name}.calibration"].tolist()) for name in every),
-                   tuple(Crossing.from_arrays(f"{name}.crossing", arrays) if f"{name}.crossing.left" in arrays else None
-                         for name in every))
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int], n_people: int) -> "Choice":
+        """What `to_arrays` gave, for catalogues of so many items. It is from a file, so it is checked."""
+        items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
+        for z, n_items in enumerate(sizes):
+            name = f"{prefix}.{z}"
+            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 4},
+                                  low=-LARGEST, high=LARGEST).tolist()
+            curve = check_array(f"{name}.curve", arrays[f"{name}.curve"], dtype="float64", low=-LARGEST, high=LARGEST,
+                                shape={"lines": 2, "points": None})
+            if not curve.shape[1] or (np.diff(curve, axis=1) < 0).any() or setting[0] < 0:
+                raise ModelFileError(f"{name} must have a curve that rises, and a penalty that is not negative")
+            items.append(Items.from_arrays(f"{name}.items", arrays, n_items))
+            settings.append(Setting(*setting[:2]))
+            calibrations.append(Calibration(*setting[2:], *map(tuple, curve.tolist())))
+            crossings.append(Crossing.from_arrays(f"{name}.crossing", arrays, sum(sizes) - n_items, n_items, n_people)
+                             if f"{name}.crossing.left" in arrays else None)
+        known = cls(tuple(items), tuple(settings), tuple(calibrations), tuple(crossings))
+        check_names("the model", [n for n in arrays if n.startswith(f"{prefix}.")], known.to_arrays(prefix))
+        return known
 
 
 def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None, *,
@@ -96,12 +112,17 @@ def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None, *,
     """From what each person of each catalogue chose, see `graded`.
 
     people: the row of each person of a catalogue among all people, where these are the same in several; without it
-    every catalogue has its own. settings: a catalogue's penalty and pull; found on hidden choices without them.
-    core: items of a catalogue whose ties to each other are all kept, the most chosen.
+    every catalogue has its own. settings: a penalty and pull a catalogue, which then has no calibration; without them,
+    both are found on hidden choices. core: items of a catalogue whose ties to each other are all kept, the most chosen.
     """
+    for of_domain in rows:
+        bad = ~(np.isfinite(of_domain.data) & (of_domain.data > 0))
+        if bad.any():
+            raise DataError(f"what a choice counts must be a finite number above 0; got {of_domain.data[bad][0]:g}")
     rng = np.random.default_rng(seed)
-    found = [find_setting(of_domain, rng, n_threads) for of_domain in rows]
-    used = [setting for setting, _ in found] if settings is None else list(settings)
+    found = ([find_setting(of_domain, rng, n_threads) for of_domain in rows] if settings is None else
+             [(setting, Calibration()) for setting in settings])
+    used = [setting for setting, _ in found]
     items = [learn_items(of_domain, setting.penalty, core, n_threads)
              for of_domain, setting in zip(rows, used, strict=True)]
     crossings: list[Crossing | None] = [None] * len(rows)
@@ -111,7 +132,8 @@ def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None, *,
         for z, here in enumerate(whole):
             elsewhere = stacked(whole, z, n, [of_domain.shape[1] for of_domain in rows])
             both = np.flatnonzero((np.diff(here.indptr) > 0) & (np.diff(elsewhere.indptr) > 0))
-            crossings[z] = learn_crossing(taken(elsewhere, both), taken(here, both), items[z].mean, both, rng, n_threads)
+            crossings[z] = learn_crossing(taken(elsewhere, both), taken(here, both), items[z].mean, both, rng,
+                                          n_threads)
     return Choice(tuple(items), tuple(used), tuple(calibration for _, calibration in found), tuple(crossings))
 
 

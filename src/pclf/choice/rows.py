@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 
 from pclf.data.domain import Domain
 
-Rows = csr_array          # (people, V) float32, items of a person in ascending order; no entry: not chosen
+Rows = Any                # a csr_array (people, V) of float32, items of a person ascending; no entry: not chosen
 
 LEAST = 0.2               # what a choice counts that was rated at the bottom of the scale; 1 at the top
 

@@ -1,28 +1,30 @@
 """Validate: settings found on choices that were hidden.
 
-Some people are left out of the sums, and a fifth of what each chose is hidden: the settings that find it best in lists
-of the items chosen most are taken. A matrix of a thousand items is inverted in a moment, and the best penalty hardly
-depends on how many items there are.
+A fifth of what some people chose is hidden, and the settings that find it best in lists of the items chosen most are
+taken. A matrix of a thousand items is inverted in a moment, and the best penalty hardly depends on how many items there
+are.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import vstack
 
 from pclf.choice.gram import Floats, gram, inverse, sums
 from pclf.choice.items import core_of
 from pclf.choice.rows import Rows, as_rows, taken
 
 ITEMS = 1000                                     # the items chosen most, that settings are found on
-PEOPLE = 1000                                    # left out, at most
+PEOPLE = 1000                                    # of whom something is hidden, at most
 SHARE = 3                                        # of those who chose enough, one in so many at most
-ENOUGH, FEWEST = 3, 10                           # choices of somebody left out, people left out
+ENOUGH, FEWEST = 3, 10                           # choices of somebody of whom something is hidden, such people
 HIDDEN = 0.2                                     # of what they chose
 PENALTIES = tuple(10.0 * 4**k for k in range(6))
 PULLS = (0.0, 0.1, 0.3, 1.0)
 DEPTH = 20                                       # places of the lists that are looked at
-SMALLEST = 1e-6                                  # an expected count below which items are alike
+BINS = 40                                        # of a calibration
+SMALLEST = 1e-3                                  # an expected count below which items are alike
 
 
 class Setting(NamedTuple):
@@ -33,20 +35,25 @@ class Setting(NamedTuple):
 
 
 class Calibration(NamedTuple):
-    """P(chosen) = 1 / (1 + exp(-(a + b log(expected) + c log(choices of the person)))).
+    """P(chosen) as a rising curve over  b log(expected) + c log(choices of the person).
 
-    It is the probability that the item is among the next choices of a person, of whom as many are to come as a quarter
-    of those that are known: what was hidden, of what was left.
+    It is the probability that the item is among the next choices of a person, of which as many are to come as a quarter
+    of those that are known: of what people had chosen, a fifth was hidden, and four fifths were left.
     """
 
-    a: float = 0.0
     b: float = 1.0
     c: float = 0.0
+    at: tuple[float, ...] = (0.0,)
+    logits: tuple[float, ...] = (0.0,)
 
     def probability(self, expected: Floats, n_chosen: Floats) -> NDArray[np.float64]:
-        each = self.c * np.log(np.maximum(n_chosen, 1))[:, None]
-        logit = self.a + self.b * np.log(np.maximum(expected, SMALLEST)) + each
+        logit = np.interp(self.place(expected, n_chosen), self.at, self.logits)
         out: NDArray[np.float64] = 1 / (1 + np.exp(-logit))
+        return out
+
+    def place(self, expected: Floats, n_chosen: Floats) -> Floats:
+        each = self.c * np.log(np.maximum(n_chosen, 1))[:, None]
+        out: Floats = self.b * np.log(np.maximum(expected, 0) + SMALLEST) + each
         return out
 
 
@@ -54,21 +61,22 @@ def find_setting(rows: Rows, rng: np.random.Generator, n_threads: int | None = N
     """The penalty and the pull of a catalogue, and what expected counts mean as probabilities."""
     _, rows = core_of(rows, ITEMS)
     able = np.flatnonzero(np.diff(rows.indptr) >= ENOUGH)
-    left_out = np.sort(rng.permutation(able)[:min(PEOPLE, len(able) // SHARE)])
-    if len(left_out) < FEWEST:
+    tested = np.sort(rng.permutation(able)[:min(PEOPLE, len(able) // SHARE)])
+    if len(tested) < FEWEST:
         return Setting(), Calibration()
     others = np.ones(rows.shape[0], bool)
-    others[left_out] = False
-    known = taken(rows, others)
-    shown, hidden = hide(taken(rows, left_out), rng)
-    square, mean = gram(known, n_threads), known.sum(axis=0) / max(1, np.count_nonzero(np.diff(known.indptr)))
+    others[tested] = False
+    shown, hidden = hide(taken(rows, tested), rng)
+    known = vstack([taken(rows, others), shown], format="csr")
+    square, mean = gram(known, n_threads), known.sum(axis=0) / np.count_nonzero(np.diff(known.indptr))
 
     def expected(penalty: float) -> dict[float, Floats]:
         precision = inverse(square.copy(), penalty)
         told, untold = sums(shown, precision), mean @ precision
         return {pull: (pull * untold - told) / precision.diagonal() for pull in PULLS}
 
-    gains = {penalty: {pull: gain(z, shown, hidden) for pull, z in expected(penalty).items()} for penalty in PENALTIES}
+    gains = {penalty: {pull: float(gain(z, shown, hidden).mean()) for pull, z in expected(penalty).items()}
+             for penalty in PENALTIES}
     pull = max(PULLS, key=lambda c: max(by_pull[c] for by_pull in gains.values()))
     penalty = peak(PENALTIES, [gains[penalty][pull] for penalty in PENALTIES])
     return Setting(penalty, pull), calibrate(expected(penalty)[pull], shown, hidden)
@@ -86,8 +94,8 @@ def hide(rows: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
     return shown, hidden
 
 
-def gain(scores: Floats, shown: Rows | None, hidden: Rows) -> float:
-    """Mean nDCG of what was hidden, by what it counts, among what was not shown."""
+def gain(scores: Floats, shown: Rows | None, hidden: Rows) -> Floats:
+    """nDCG of what was hidden, by what it counts, among what was not shown; of those of whom something was."""
     scores = np.array(scores, np.float32)
     if shown is not None:
         scores[np.repeat(np.arange(shown.shape[0]), np.diff(shown.indptr)), shown.indices] = -np.inf
@@ -97,7 +105,8 @@ def gain(scores: Floats, shown: Rows | None, hidden: Rows) -> float:
     worth, discount = hidden.toarray(), 1 / np.log2(np.arange(2, depth + 2))
     ideal = -np.sort(-worth, axis=1)[:, :depth] @ discount
     found = np.take_along_axis(worth, best, 1) @ discount
-    return float((found[ideal > 0] / ideal[ideal > 0]).mean()) if (ideal > 0).any() else 0.0
+    out: Floats = found[ideal > 0] / ideal[ideal > 0]
+    return out
 
 
 def peak(penalties: tuple[float, ...], gains: list[float]) -> float:
@@ -111,19 +120,34 @@ def peak(penalties: tuple[float, ...], gains: list[float]) -> float:
 
 
 def calibrate(expected: Floats, shown: Rows, hidden: Rows, n_steps: int = 25) -> Calibration:
-    """Logistic regression of whether a pair was hidden, over all pairs that were not shown, by Newton's steps."""
+    """From whether each pair was hidden, of all that were not shown.
+
+    Logistic regression by Newton's steps weighs the two logarithms; the curve over their sum rises through the shares
+    of pairs in bins of as many hits each (Zadrozny & Elkan, KDD 2002).
+    """
+    from sklearn.isotonic import isotonic_regression
+
     n_chosen = np.diff(shown.indptr).astype(float)
-    open_, came = np.ones(expected.shape, bool), np.zeros(expected.shape, bool)
-    for mask, rows, value in ((open_, shown, False), (came, hidden, True)):
+    left, came = np.ones(expected.shape, bool), np.zeros(expected.shape, bool)
+    for mask, rows, value in ((left, shown, False), (came, hidden, True)):
         mask[np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices] = value
-    x = np.stack([np.ones(expected.shape), np.log(np.maximum(expected, SMALLEST)),
-                  np.broadcast_to(np.log(np.maximum(n_chosen, 1))[:, None], expected.shape)], axis=-1)[open_]
-    y = came[open_]
-    weights = np.array([np.log(max(y.mean(), SMALLEST)), 0.0, 0.0])
+    x = np.stack([np.ones(int(left.sum())), Calibration().place(expected, n_chosen)[left],
+                  Calibration(0.0, 1.0).place(expected, n_chosen)[left]], axis=1)
+    y = came[left]
+    weights = np.array([np.log(y.mean()), 0.0, 0.0])
     for _ in range(n_steps):
         p = 1 / (1 + np.exp(-(x @ weights)))
         step = np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x + 1e-3 * np.eye(3), x.T @ (y - p))
         weights = weights + step
         if np.abs(step).max() < 1e-6:
             break
-    return Calibration(*weights.tolist())
+    place = x[:, 1:] @ weights[1:]
+    order = np.argsort(place, kind="stable")
+    place, hits = place[order], np.cumsum(y[order])
+    ends = np.unique(np.searchsorted(hits, np.linspace(0, hits[-1], min(BINS, hits[-1]) + 1)[1:], side="left") + 1)
+    ends[-1] = len(place)
+    sizes, found = np.diff(ends, prepend=0), np.diff(hits[ends - 1], prepend=0)
+    share = isotonic_regression((found + 0.5) / (sizes + 1), sample_weight=sizes)
+    middle = np.add.reduceat(place, ends - sizes) / sizes
+    b, c = weights[1:].tolist()
+    return Calibration(b, c, tuple(middle.tolist()), tuple(np.log(share / (1 - share)).tolist()))

@@ -3,28 +3,83 @@
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
+import contextlib
 import os
 import re
 import signal
 import sys
 import threading
+import time
 import warnings
 from typing import Any, TextIO
+
+LONGEST = 4_000      # characters of a message
+AGAIN = 0.2          # seconds after which a Ctrl-C that was dropped comes again
 
 
 def main() -> None:
     """Run `pclf`: one line for an error that has an explanation, a traceback only with --debug."""
-    debug = "--debug" in sys.argv or bool(os.environ.get("PCLF_DEBUG"))
-    sys.argv = [word for word in sys.argv if word != "--debug"]
-    sys.exit(_run(debug))
+    stop = _Interrupts()
+    try:
+        debug = "--debug" in sys.argv or bool(os.environ.get("PCLF_DEBUG"))
+        sys.argv = [word for word in sys.argv if word != "--debug"]
+        code = _run(debug)
+    except BaseException as error:
+        if not isinstance(error, KeyboardInterrupt) and not stop.watched:      # what it became on the way is no matter
+            raise
+        code = 130
+    stop.arrived = True
+    if code == 130 or stop.watched:
+        _say("interrupted.")
+        _leave(130)
+    sys.exit(code)
 
 
-def _ctrl_c(number: int, frame: Any) -> None:
-    """KeyboardInterrupt, but not in a callback of llvmlite, which would drop it: there it comes back in a moment."""
-    if frame is not None and "llvmlite" in frame.f_code.co_filename:
-        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-    else:
+class _Interrupts:
+    """Ctrl-C as KeyboardInterrupt, again and again until it arrives.
+
+    Some callbacks drop an exception (llvmlite's, those of weak references), and some imports take it for a missing
+    module. One that is being dealt with is left alone: running jobs may want to finish.
+    """
+
+    def __init__(self) -> None:
+        self.arrived = self.watched = False
+        if threading.current_thread() is threading.main_thread():
+            self.main = threading.get_ident()
+            self.unraisable, sys.unraisablehook = sys.unraisablehook, self._dropped
+            signal.signal(signal.SIGINT, self._came)
+
+    def _came(self, number: int, frame: Any) -> None:
+        if self.arrived:
+            return
+        if not self.watched:
+            self.watched = True
+            threading.Thread(target=self._watch, daemon=True).start()
         raise KeyboardInterrupt
+
+    def _watch(self) -> None:
+        while not self.arrived:
+            time.sleep(AGAIN)
+            current = sys._current_exceptions().get(self.main)                  # of Python 3.11 a triple
+            error = current[1] if isinstance(current, tuple) else current
+            if not self.arrived and not isinstance(error, KeyboardInterrupt):
+                signal.pthread_kill(self.main, signal.SIGINT) if hasattr(signal, "pthread_kill") else \
+                    signal.raise_signal(signal.SIGINT)
+
+    def _dropped(self, unraisable: Any) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:                        # it comes again in a moment
+            self.unraisable(unraisable)
+
+
+def _leave(code: int) -> None:
+    """End at once: what still runs in other threads and processes would be waited for."""
+    if "multiprocessing" in sys.modules:
+        for child in sys.modules["multiprocessing"].active_children():
+            child.terminate()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def _run(debug: bool) -> int:
@@ -37,16 +92,10 @@ def _run(debug: bool) -> int:
     usage_error: Any = typer.BadParameter.__bases__[0]
     try:
         warnings.showwarning = _warn
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, _ctrl_c)
-        code = int(app(prog_name="pclf", standalone_mode=False) or 0)
-        if code == 130:   # newer typers turn Ctrl-C into this themselves
-            raise KeyboardInterrupt
-        return code
+        return int(app(prog_name="pclf", standalone_mode=False) or 0)      # 130: newer typers turn Ctrl-C into this
     except typer.Exit as stop:
         return int(stop.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        _say("interrupted.")
+    except typer.Abort:
         return 130
     except usage_error as error:
         where = f"\nTry: {error.ctx.command_path} --help" if getattr(error, "ctx", None) else ""
@@ -78,4 +127,8 @@ def _warn(message: Warning | str, category: type[Warning], filename: str, lineno
 
 
 def _say(text: str) -> None:
-    print(f"pclf: {text}", file=sys.stderr)
+    from pclf.errors import visible
+
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}... ({len(text):,} characters)"
+    print(visible(f"pclf: {text}"), file=sys.stderr)

@@ -13,7 +13,7 @@ from pclf.errors import UnknownNameError, did_you_mean
 if TYPE_CHECKING:
     from pclf.data.ratings import Domain, Ratings
 
-NUMBER = r"-?\d+(?:\.\d+)?"
+NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 RATED = rf"(.+?)\s*=\s*({NUMBER})\s*(?:,\s*|$)"      # an item and its rating
 
 

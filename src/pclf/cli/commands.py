@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pclf import tables
-from pclf.cli import arguments
+from pclf.cli import arguments, tables
+from pclf.errors import UNSEEN, ArgumentError, brief, visible
 from pclf.tables import Table
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ Events = Annotated[bool, typer.Option("--events", help="The files say who did wh
 Duplicates = Annotated[str, typer.Option(help="What to do with two ratings of one pair: error, last or mean.")]
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings named like these options.", is_eager=True,
                                              callback=arguments.use_config)]
+Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there, whatever it holds.")]
 OutFile = Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")]
 
 
@@ -104,23 +105,27 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         titles: Titles = [], attributes: ItemAttributes = [], user_attributes: UserAttributes = [],  # noqa: B006
         shared_users: SharedUsers = False, shared_items: SharedItems = False, duplicates: Duplicates = "error",
         encoding: Encoding = "utf-8", events: Events = False, config: Config = None,
-        as_json: AsJson = False) -> None:
+        force: Force = False, as_json: AsJson = False) -> None:
     """Learn a model from one file of ratings, or events, a domain, and save it."""
+    from pclf.atomic import check_target
+    from pclf.storage import is_model
+
     if out.is_dir():
         raise typer.BadParameter(f"--out must be a file; {out} is a folder.")
+    check_target(out, None if force else is_model, "a model")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
                  shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
     fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
                      n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
                      common_weight=common_weight, max_iter=max_iter, n_restarts=restarts)
-    fitted.save(out)
+    fitted.save(out, force=force)
     row = {"model": type(fitted).__name__, "out": str(out), "ratings": data.n_ratings,
            "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None)}
     if as_json:
         return _json(row)
-    print(f"{row['model']} of {data.n_ratings:,} {'events' if events else 'ratings'} in {len(data.domains)} domain(s) "
-          f"-> {out}")
+    print(visible(f"{row['model']} of {data.n_ratings:,} {'events' if events else 'ratings'} in {len(data.domains)} "
+                  f"domain(s) -> {out}"))
 
 
 @app.command(epilog="Example: pclf predict model --domain books --user 17 --item 'The Hobbit'")
@@ -130,14 +135,14 @@ def predict(model: ModelPath, domain: DomainName,
             pairs: Annotated[Path | None, typer.Option(help="A table with the columns user_id and item_id.")] = None,
             rule: Annotated[str, typer.Option(help="mean (squared error) or median (absolute error).")] = "mean",
             user_domain: UserDomain = None,
-            out: OutFile = None,
+            out: OutFile = None, force: Force = False,
             as_json: AsJson = False) -> None:
     """Predict ratings for pairs of users and items."""
     import pyarrow as pa
 
     from pclf.data.columns import id_column
 
-    fitted, target = _opened(model, domain, out)
+    fitted, target = _opened(model, domain, out, force)
     named = user is not None, bool(item)
     if any(named) != all(named) or all(named) == (pairs is not None):
         raise typer.BadParameter("give --user and --item, or --pairs FILE.")
@@ -151,7 +156,7 @@ def predict(model: ModelPath, domain: DomainName,
     if target.titles is not None:
         columns["title"] = [target.title(int(code)) for code in target.items.encode(items)]
     table = pa.table(columns)
-    _write(table, out, as_json)
+    _write(table, out, force, as_json)
 
 
 @app.command(epilog="Example: pclf recommend model --domain books --guest movies:Alien=5,Heat=2 --n 5")
@@ -166,10 +171,14 @@ def recommend(model: ModelPath, domain: DomainName,
               exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: UserDomain = None,
-              out: OutFile = None,
+              out: OutFile = None, force: Force = False,
               as_json: AsJson = False) -> None:
     """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
-    fitted, target = _opened(model, domain, out)
+    import numpy as np
+
+    from pclf.data.scale import written
+
+    fitted, target = _opened(model, domain, out, force)
     if sum((user is not None, bool(guest), everyone)) != 1:
         raise typer.BadParameter("give one of --user, --guest and --all.")
     if everyone and explain:
@@ -178,31 +187,32 @@ def recommend(model: ModelPath, domain: DomainName,
     left_out = arguments.read_items(exclude, target.items) if exclude else []
     if everyone:
         lists = fitted.recommend(domain, n=n, candidates=allowed, exclude=left_out, user_domain=user_domain)
-        return _write(lists.to_arrow(), out, as_json)
+        return _write(lists.to_arrow(), out, force, as_json)
     if guest:
         if not hasattr(fitted, "fold_in"):
-            raise ValueError(f"{type(fitted).__name__} cannot place guests: fit PCLF, RMGM or FMM.")
+            raise ArgumentError(f"{type(fitted).__name__} cannot place guests: fit PCLF, RMGM or FMM.")
         person: Any = fitted.fold_in(arguments.guest_ratings(fitted.data_, guest))
     else:
         person = _find_user(fitted, domain, str(user), user_domain)
     if explain and not hasattr(fitted, "explain"):
-        raise ValueError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
+        raise ArgumentError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
     lists = fitted.recommend(domain, [person], n=n, candidates=allowed, exclude=left_out, user_domain=user_domain)
     found = lists[0]
     why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
     if as_json:
         if out is not None:
-            tables.write(lists.to_arrow(), out)
+            tables.write(lists.to_arrow(), out, force)
         return _json({"domain": domain, "recommendations": [r._asdict() for r in found],
                       "explanation": str(why) if why else None})
     if out is not None:
-        _write(lists.to_arrow(), out, as_json)
+        _write(lists.to_arrow(), out, force, as_json)
     else:
-        score = "probability, among draws" if target.events else f"expected rating (of {target.scale.values[-1]:g})"
-        Table(["", "item", score], [[str(i), r.title, f"{r.score:.2f}"] for i, r in enumerate(found, 1)],
+        score = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
+        digits = 2 if target.scale.n < 2 else max(2, 2 - math.floor(math.log10(min(np.diff(target.scale.values)))))
+        Table(["", "item", score], [[str(i), r.title, f"{r.score:.{digits}f}"] for i, r in enumerate(found, 1)],
               f"{domain} for {'a guest' if guest else person}").show()
     if why:
-        print(f"\nWhy the first?\n{why}")
+        print(visible(f"\nWhy the first?\n{why}"))
 
 
 @app.command(epilog="Example: pclf evaluate movies=movies.csv books=books.csv --protocol given-5")
@@ -223,7 +233,7 @@ def evaluate(files: Files,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
                  shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
     rows, text = reports.evaluate(data, protocol, models, repeats, seed)
-    return _json(rows) if as_json else print(text)
+    return _json(rows) if as_json else print(visible(text))
 
 
 @app.command(epilog="Example: pclf audit movies=movies.csv books=books.csv --repeats 2")
@@ -243,7 +253,7 @@ def audit(files: Files,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
                  shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
     found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
-    return _json(found.to_dict()) if as_json else print(found)
+    return _json(found.to_dict()) if as_json else print(visible(str(found)))
 
 
 @app.command(epilog="Example: pclf reproduce --pair BC-ML --given 5 --repeats 2 --models BIAS,PCLF --out runs/small")
@@ -271,16 +281,17 @@ def reproduce(pair: Annotated[list[str], typer.Option(help="BC-EM, BC-ML or ML-E
 @app.command(epilog="Example: pclf report model --out report.html")
 def report(model: ModelPath,
            out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
-           as_json: AsJson = False) -> None:
+           force: Force = False, as_json: AsJson = False) -> None:
     """Write one self-contained HTML page about a fitted model."""
     from pclf import models
     from pclf.models.mixture import Mixture
+    from pclf.report import write
 
     fitted = models.load(model)
     if not isinstance(fitted, Mixture):
-        raise ValueError(f"a report needs PCLF, RMGM or FMM; {model} holds {type(fitted).__name__}.")
-    path = fitted.report(out)
-    return _json({"out": str(path), "bytes": path.stat().st_size}) if as_json else print(f"report -> {path}")
+        raise ArgumentError(f"a report needs PCLF, RMGM or FMM; {model} holds {type(fitted).__name__}.")
+    path = write(fitted, out, force=force)
+    return _json({"out": str(path), "bytes": path.stat().st_size}) if as_json else print(visible(f"report -> {path}"))
 
 
 @app.command(epilog="Example: pclf bench --quick --json")
@@ -316,7 +327,7 @@ def doctor(as_json: AsJson = False) -> None:
         return _json(rows)
     width = max(map(len, rows))
     for name, value in rows.items():
-        print(f"{name:<{width}}  {value}")
+        print(visible(f"{name:<{width}}  {value}"))
 
 
 def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, **settings: Any) -> Any:
@@ -343,11 +354,11 @@ def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, *
     return model.fit(data, random_state=seed)
 
 
-def _opened(model: Path, domain: str, out: Path | None) -> tuple[Any, Any]:
+def _opened(model: Path, domain: str, out: Path | None, force: bool) -> tuple[Any, Any]:
     """A model and a domain of it, once it is known that what it says can be written."""
     from pclf import models
 
-    tables.check(out)
+    tables.check(out, force)
     fitted = models.load(model)
     return fitted, fitted._domain(domain)
 
@@ -372,22 +383,24 @@ def _read(files: list[str], *, titles: list[str] | None = None, events: bool = F
 
 def _preview(data: Any) -> str:
     """What was understood: sizes, scales, and the first rating of each domain."""
+    from pclf.data.scale import written
+
     lines = [repr(data)]
     for d in data.domains.values():
         user, item = d.users.decode(d.user[:1])[0], d.title(int(d.item[0]))
-        kind, rating = ("event", "") if d.events else ("rating", f", rating {d.ratings[0]:g}")
-        lines.append(f"  {d.name}, first {kind}: user {user!r}, item {item!r}{rating}")
+        kind, rating = ("event", "") if d.events else ("rating", f", rating {written(d.ratings[0])}")
+        lines.append(f"  {d.name}, first {kind}: user {brief(user)}, item {brief(item)}{rating}")
     return "\n".join(lines)
 
 
-def _write(table: Any, out: Path | None, as_json: bool) -> None:
+def _write(table: Any, out: Path | None, force: bool, as_json: bool) -> None:
     """To a file, if one was asked for, and as JSON; to the screen if neither."""
     if out is not None:
-        tables.write(table, out)
+        tables.write(table, out, force)
     if as_json:
         _json(table.to_pylist())
     elif out is not None:
-        print(f"{table.num_rows:,} rows -> {out}")
+        print(visible(f"{table.num_rows:,} rows -> {out}"))
     else:
         Table(table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()]).show()
 
@@ -397,12 +410,15 @@ def _short(x: float) -> str:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:,.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def _json(value: Any) -> None:
-    print(json.dumps(_finite(value), indent=None if not sys.stdout.isatty() else 2, default=_plain, ensure_ascii=False,
-                     allow_nan=False))
+    text = json.dumps(_finite(value), indent=None if not sys.stdout.isatty() else 2, default=_plain,
+                      ensure_ascii=False, allow_nan=False)
+    print(UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))      # the rest JSON has made harmless
 
 
 def _finite(value: Any) -> Any:
@@ -419,4 +435,4 @@ def _plain(value: Any) -> Any:
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from pclf.clusters.loop import Run
 from pclf.clusters.mstep import memberships
 from pclf.data.ratings import Ratings
+from pclf.door import at_least_0, check_array, check_keys, check_names, positive, share
+from pclf.errors import ModelFileError
 from pclf.problem import Layout, Problem, View
 
 Floats = NDArray[np.floating[Any]]
@@ -55,12 +57,17 @@ class Member:
         return arrays
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_views: int) -> "Member":
-        def views(name: str) -> tuple[Floats, ...]:
-            return tuple(arrays[f"{prefix}.{name}.{i}"] for i in range(n_views))
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], problem: Problem) -> "Member":
+        def one(name: str, *shape: int, along: int = 1) -> Floats:
+            return check_array(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], dtype="float", sums_to_one=along,
+                               shape=dict(zip(("rows", "clusters", "item clusters"), shape, strict=False)))
 
-        return cls(arrays[f"{prefix}.users"], views("items"), views("tables"), arrays[f"{prefix}.user_shares"],
-                   views("item_shares"))
+        k, views = problem.layout.n_user_clusters, [view.n_clusters for view in problem.layout.views]
+        return cls(one("users", problem.n_users, k),
+                   tuple(one(f"items.{i}", problem.n_items[i], c) for i, c in enumerate(views)),
+                   tuple(one(f"tables.{i}", problem.n_levels, k, c, along=0) for i, c in enumerate(views)),
+                   one("user_shares", len(problem.user_groups), k),
+                   tuple(one(f"item_shares.{i}", len(problem.item_groups[i]), c) for i, c in enumerate(views)))
 
 
 @dataclass(frozen=True)
@@ -226,13 +233,41 @@ class Clusters:
     @classmethod
     def from_arrays(cls, ratings: Ratings, arrays: Mapping[str, NDArray[Any]],
                     described: Mapping[str, Any]) -> "Clusters":
-        layout = described["layout"]             # not that of the settings, which may have been changed after fitting
-        views = tuple(View(**{**view, "domains": tuple(view["domains"])}) for view in layout["views"])
-        members = tuple(Member.from_arrays(f"member.{m}", arrays, len(views)) for m in range(described["members"]))
-        out = cls.of(ratings, Layout(**{**layout, "views": views}), members, *described["priors"])
+        check_keys("clusters", described, {"layout": dict, "members": int, "weights": {str: {str: share}},
+                                           "priors": [at_least_0]})
+        layout, names = _layout(described["layout"], len(ratings.domains)), list(ratings.domains)
+        if not 1 <= described["members"] <= len(arrays):
+            raise ModelFileError(f"members must be at least 1, and have arrays; got {described['members']}")
+        if len(described["priors"]) != 2:
+            raise ModelFileError(f"priors must be those of users and of items; got {described['priors']}")
+        problem = Problem.of(ratings, layout)
+        check_names("the clusters", [name for name in arrays if name.startswith("member.")], [
+            f"member.{m}.{name}" for m in range(described["members"])
+            for name in ("users", "user_shares", *(f"{kind}.{i}" for i in range(len(layout.views))
+                                                   for kind in ("items", "tables", "item_shares")))])
+        members = tuple(Member.from_arrays(f"member.{m}", arrays, problem) for m in range(described["members"]))
+        out = cls.of(ratings, layout, members, *described["priors"])
+        check_names("weights", described["weights"], names)
         for name, weights in described["weights"].items():
+            check_names(f"weights of {name}", weights, [str(i) for i in out.weights[name]])
+            if abs(sum(weights.values()) - 1) > 1e-6:
+                raise ModelFileError(f"weights of {name} must sum to 1; got {weights}")
             out.set_weights(name, {int(i): w for i, w in weights.items()})
         return out
+
+
+def _layout(described: Mapping[str, Any], n_domains: int) -> Layout:
+    """That of the fit: settings may have been changed afterwards."""
+    check_keys("layout", described, {"n_user_clusters": positive, "views": [dict], "separate_users": bool})
+    for view in described["views"]:
+        check_keys("a view", view, {"name": str, "domains": [range(n_domains).__contains__], "n_clusters": positive,
+                                    "weight": at_least_0})
+        if not view["domains"] or len(set(view["domains"])) < len(view["domains"]):
+            raise ModelFileError(f"a view must have domains, each once; got {view['domains']}")
+    if {z for view in described["views"] for z in view["domains"]} != set(range(n_domains)):
+        raise ModelFileError("the views must have all domains among them")
+    views = tuple(View(**{**view, "domains": tuple(view["domains"])}) for view in described["views"])
+    return Layout(**{**described, "views": views})
 
 
 def shares_of_levels(ratings: Ratings, name: str) -> Floats:

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf import door
 from pclf.data.domain import count
 from pclf.data.features import LEFT_OUT, ColumnInfo, Feature
 from pclf.data.vocabulary import Codes, Vocabulary
-from pclf.errors import DataError, UnknownNameError, did_you_mean
+from pclf.errors import DataError, ModelFileError, UnknownNameError, brief, did_you_mean
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -81,7 +82,8 @@ class Attributes:
         """
         made, unknown = self._encoded(rows)
         if n := sum(map(len, unknown.values())):
-            some = "; ".join(f"{name} {', '.join(map(repr, values[:3]))}" for name, values in unknown.items() if values)
+            some = "; ".join(f"{name} {', '.join(map(brief, values[:3]))}"
+                             for name, values in unknown.items() if values)
             warnings.warn(f"{count(n, 'value')} of attributes {'is' if n == 1 else 'are'} unknown and left out: {some}",
                           UserWarning, stacklevel=2)
         return made
@@ -92,7 +94,7 @@ class Attributes:
         names = {key(column.name): column.name for column in self.columns}
         for row in rows:
             if not isinstance(row, Mapping):
-                raise DataError(f"attributes must be dicts {{column: value}}; got {row!r}")
+                raise DataError(f"attributes must be dicts {{column: value}}; got {brief(row)}")
             for name in row:
                 if key(name) not in names:
                     raise DataError(f"{did_you_mean(name, names.values(), 'attribute')}")
@@ -158,21 +160,38 @@ class Attributes:
                 "columns": [asdict(column) for column in self.columns]}
 
     @classmethod
-    def from_arrays(cls, description: Mapping[str, Any], arrays: Mapping[str, Any], prefix: str = "") -> "Attributes":
-        """What `description` and `to_arrays` gave."""
+    def from_arrays(cls, description: Any, arrays: Mapping[str, Any], prefix: str, whose: str,
+                    sizes: Mapping[str, int]) -> "Attributes":
+        """What `description` and `to_arrays` gave, for so many items a domain. It is from a file, so it is checked."""
         from scipy import sparse
 
-        columns = tuple(ColumnInfo(c["name"], c["kind"], c["found"],
-                                   *(tuple(c[key]) for key in ("domains", "labels", "knots", "mean", "spread")))
-                        for c in description["columns"])
-        width = sum(len(column.features) for column in columns)
+        door.check_keys(whose, description, {"whose": (whose,), "unused": {str: door.at_least_0}, "domains": [str],
+                                             "columns": [dict]})
+        door.check_names(f"attributes of {whose}", description["domains"], sizes)
+        columns = tuple(map(ColumnInfo.from_description, description["columns"]))
+        limits = np.concatenate([np.full(len(column.features), column.most) for column in columns] or [np.empty(0)])
+        least = np.concatenate([np.full(len(column.features), column.least) for column in columns] or [np.empty(0)])
         matrices, given = {}, {}
         for z, domain in enumerate(description["domains"]):
-            data, indices, indptr, known = (arrays[f"{prefix}{z}.{part}"]
-                                            for part in ("data", "indices", "indptr", "given"))
-            given[domain] = known.astype(bool)
-            matrices[domain] = sparse.csr_array((data, indices, indptr), shape=(len(known), width))
-        return cls(columns, matrices, given, dict(description["unused"]), description["whose"])
+            name = f"{prefix}{z}"
+            door.check_names("the file", arrays, [f"{name}.{part}" for part in ("data", "indices", "indptr", "given")],
+                             arrays)
+            n = sizes[domain]
+            given[domain] = door.check_array(f"{name}.given", arrays[f"{name}.given"], dtype="uint8", high=1,
+                                             shape={whose: n}).astype(bool)
+            data = door.check_array(f"{name}.data", arrays[f"{name}.data"], dtype="float32", shape={"numbers": None})
+            indices = door.check_codes(f"{name}.indices", arrays[f"{name}.indices"], len(limits),
+                                       {"numbers": len(data)})
+            ends = door.check_array(f"{name}.indptr", arrays[f"{name}.indptr"], dtype="int64", low=0, high=len(data),
+                                    shape={f"{whose} and one": n + 1})
+            if ends[0] or ends[-1] != len(data) or (np.diff(ends) < 0).any():
+                raise ModelFileError(f"{name}.indptr must ascend from 0 to {len(data):,}")
+            if (data > limits[indices]).any() or (data < least[indices]).any():
+                raise ModelFileError(f"{name}.data must be within what its columns can have")
+            matrices[domain] = sparse.csr_array((data, indices, ends), shape=(n, len(limits)))
+        if len(matrices) < len(description["domains"]):
+            raise ModelFileError("attributes must have every domain once")
+        return cls(columns, matrices, given, dict(description["unused"]), whose)
 
     def __repr__(self) -> str:
         """Who is known, and how each column was understood."""

@@ -5,6 +5,7 @@ hashable (tuples, mixed types).
 """
 
 import difflib
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.errors import DataError, did_you_mean
+from pclf.errors import DataError, brief, did_you_mean
 
 # What people call the three columns, best first, in small letters and digits only.
 ALIASES = {
@@ -30,6 +31,9 @@ ALIASES = {
     "title_col": (
         "title", "name", "itemtitle", "itemname", "movietitle", "booktitle", "filmtitle", "tracktitle", "songtitle"),
 }
+
+
+WRITTEN = r"\s*[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?\s*"      # a number, as people and programs write it
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def as_column(values: Any) -> Any:
         if values.dtype.kind in "iuf":
             return pa.chunked_array([pa.array(values)])
     elif isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise DataError(f"a column must be a sequence or an array; got {values!r}")
+        raise DataError(f"a column must be a sequence or an array; got {brief(values)}")
     elif not isinstance(values, Sequence):
         import narwhals as nw
 
@@ -160,7 +164,7 @@ def numbers(column: Coded, where: str) -> NDArray[np.float64]:
     if bad.any():
         rows = np.isin(column.codes, np.flatnonzero(bad))
         got = _python(column.distinct)[column.codes[rows.argmax()]]
-        raise DataError(f"{where}: ratings must be finite numbers; got {got!r} {column.where(rows)}. "
+        raise DataError(f"{where}: ratings must be finite numbers; got {brief(got)} {column.where(rows)}. "
                         f"Drop or correct these rows first.")
     return found
 
@@ -234,7 +238,7 @@ def find_columns(available: Sequence[str], names: Mapping[str, str | None], wher
     found = [_find(available, role, given, where) for role, given in names.items()]
     for name in found:
         if available.count(name) > 1:
-            raise DataError(f"{where}: column names must differ; got {name!r} {available.count(name)} times")
+            raise DataError(f"{where}: column names must differ; got {brief(name)} {available.count(name)} times")
     return found
 
 
@@ -248,10 +252,10 @@ def _find(available: Sequence[str], role: str, given: str | None, where: str) ->
     plain = {plain_name(name): name for name in reversed(available)}
     guess = next((plain[m[0]] for alias in ALIASES[role]
                   if (m := difflib.get_close_matches(alias, plain, n=1, cutoff=0.75))), None)
-    hint = f"did you mean {guess!r}? " if guess else ""
+    hint = f"did you mean {brief(guess)}? " if guess else ""
     way_out = "Rename one" if role == "title_col" else f"Pass {role}=..."
     raise DataError(f"{where}: there must be a column like {ALIASES[role][0]!r}; {hint}got "
-                    f"{', '.join(map(repr, available[:20]))}. {way_out}")
+                    f"{', '.join(map(brief, available[:20]))}. {way_out}")
 
 
 def find_alias(available: Sequence[str], role: str) -> str | None:
@@ -292,7 +296,7 @@ def _coded_objects(values: list[Any]) -> Coded:
         codes = np.fromiter((seen.setdefault(v, len(seen)) for v in values), np.int32, len(values))
     except TypeError:
         row = next(row for row, v in enumerate(values) if not _hashable(v))
-        raise DataError(f"ids must be hashable; got {values[row]!r} in row {row:,}. "
+        raise DataError(f"ids must be hashable; got {brief(values[row])} in row {row:,}. "
                         f"Use strings, numbers or tuples.") from None
     missing = [code for v, code in seen.items() if is_missing(v)]
     if missing:
@@ -316,9 +320,11 @@ def is_missing(value: Any) -> bool:
 
 
 def _float(value: Any) -> float:
+    if isinstance(value, str) and not (len(value) < 400 and re.fullmatch(WRITTEN, value, re.ASCII)):   # not 1_0 for 10
+        return float("nan")
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return float("nan")
 
 

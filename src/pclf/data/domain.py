@@ -1,5 +1,6 @@
 """Domain: one catalogue of ratings, checked at the door."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.columns import Coded, check_present, is_missing, numbers
-from pclf.data.scale import Scale
-from pclf.data.vocabulary import Codes, Vocabulary
-from pclf.errors import DataError
+from pclf.data.scale import Scale, written
+from pclf.data.vocabulary import Codes, Vocabulary, form
+from pclf.errors import UNSEEN, DataError, brief
+
+LIKED = 0.7   # of the way up the scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +34,28 @@ class Domain:
     events: bool = False
 
     def __post_init__(self) -> None:
-        for name, dtype in (("user", np.int32), ("item", np.int32), ("value", np.uint8)):
+        if not isinstance(self.name, str) or UNSEEN.search(self.name) or set(self.name) & set("\n\t\ufffe\uffff"):
+            raise DataError(f"the name of a domain must be text without control characters; got {brief(self.name)}")
+        places = {"user": (np.int32, len(self.users)), "item": (np.int32, len(self.items)),
+                  "value": (np.uint8, len(self.scale))}
+        for name, (dtype, n) in places.items():
             column = np.asarray(getattr(self, name))
-            if column.dtype != dtype or column.shape != (len(self.value),):
-                raise DataError(f"domain {self.name!r}: {name} must be {len(self.value):,} numbers of type "
+            if column.dtype != dtype or column.shape != np.shape(self.value):
+                raise DataError(f"domain {self.name!r}: {name} must be {np.size(self.value):,} numbers of type "
                                 f"{np.dtype(dtype)}; got {column.dtype} of shape {column.shape}")
+            if column.ndim != 1:
+                raise DataError(f"domain {self.name!r}: {name} must have one dimension; got {column.shape}")
+            if column.size and not 0 <= column.min() <= column.max() < n:     # kernels take it at its word
+                raise DataError(f"domain {self.name!r}: {name} must be codes from 0 to {n - 1:,}; got {column.min():,} "
+                                f"to {column.max():,}")
             column = column.view()
             column.flags.writeable = False   # of our view; the caller's array stays as it was
             object.__setattr__(self, name, column)
+        if self.titles is not None and len(self.titles) != len(self.items):
+            raise DataError(f"domain {self.name!r}: titles must be as many as its {len(self.items):,} items; got "
+                            f"{len(self.titles):,}")
+        if self.events and len(self.scale) != 2:
+            raise DataError(f"domain {self.name!r}: events must have the scale 0, 1; got {self.scale}")
 
     def __len__(self) -> int:
         return len(self.value)
@@ -62,6 +79,12 @@ class Domain:
     def ratings(self) -> NDArray[np.float64]:
         """The ratings on the domain's own scale.   (n,)"""
         return np.array(self.scale.values)[self.value]
+
+    @property
+    def liked(self) -> NDArray[np.bool_]:
+        """Which ratings are at least 70 % up the scale: 4 and 5 of five stars, 8 to 10 of ten; every event.   (n,)"""
+        low, high = self.scale.values[0], self.scale.values[-1]
+        return self.ratings >= low + LIKED * (high - low) - 1e-9 * (high - low)
 
     def sizes(self) -> list[str]:
         """Users, items and ratings in words."""
@@ -116,15 +139,20 @@ def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicat
     if off.any():
         rows = np.isin(ratings.codes, np.flatnonzero(off))
         got = distinct[ratings.codes[rows.argmax()]]
-        raise DataError(f"{where}: ratings must be on the scale {scale}; got {got:g} {ratings.where(rows)}. "
+        raise DataError(f"{where}: ratings must be on the scale {scale}; got {written(got)} {ratings.where(rows)}. "
                         f"Pass scale=..., or round them with Scale.nearest() first.")
     known_users, known_items = Vocabulary.of(users), Vocabulary.of(items)
+    for side, known in (("users", known_users), ("items", known_items)):
+        if pair := known.alike():
+            warnings.warn(f"{where}: {side} {brief(pair[0])} ({form(pair[0])}) and {brief(pair[1])} ({form(pair[1])}) "
+                          f"look alike and count as two. If they are one, bring ids into one form of Unicode first.",
+                          UserWarning, stacklevel=5)
     kept = users.codes, items.codes, positions[ratings.codes]
     repeated = _repeated(users, items)
     if repeated is not None and duplicates == "error":
         row = int(repeated.argmax())
         user, item = known_users.decode([users.codes[row]])[0], known_items.decode([items.codes[row]])[0]
-        raise DataError(f"{where}: a user must rate an item once; user {user!r} rates item {item!r} again "
+        raise DataError(f"{where}: a user must rate an item once; user {brief(user)} rates item {brief(item)} again "
                         f"{users.where(repeated)}. Pass duplicates='last' or 'mean'.")
     if repeated is not None:
         kept = _merged(*kept, scale, duplicates)
@@ -140,8 +168,8 @@ def _titles(items: Vocabulary, titles: Mapping[Any, str] | None, where: str) -> 
     known = {str(id): title for id, title in titles.items() if not is_missing(title)}
     shown = [known.get(str(id)) for id in items.ids]
     if known and not any(title is not None for title in shown):
-        raise DataError(f"{where}: titles must be of its items, which have ids like {items.ids[0]!r}; got ids like "
-                        f"{next(iter(titles))!r}")
+        raise DataError(f"{where}: titles must be of its items, which have ids like {brief(items.ids[0])}; got ids "
+                        f"like {brief(next(iter(titles)))}")
     return tuple(str(id) if title is None else str(title) for id, title in zip(items.ids, shown, strict=True))
 
 

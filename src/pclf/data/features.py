@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf import door
 from pclf.data.columns import is_missing, is_str, plain_name
 from pclf.data.forms import WORDS, Floats, LeftOutError, Part, one_form, trimmed
-from pclf.errors import DataError
+from pclf.errors import DataError, ModelFileError, brief
 
 FEWEST = 3             # rows that a value of a category must have
 MOST = 500             # values of a category
@@ -35,7 +36,12 @@ FEW = 8                # different numbers that are knots themselves
 QUANTILES = (0.02, 0.2, 0.4, 0.6, 0.8, 0.98)
 LOOKED_AT = 1000       # rows that show in a moment whether a column differs
 SHOWN = 40             # letters of a value in the preview
+FARTHEST = 1e6         # from the mean, in spreads: who is farther counts as that far
 LEFT_OUT = "left out"
+
+# What a column of each kind has beside its name: one of these.
+SAYS = {"category": (("labels",),), "several": (("labels",),), "number": (("knots",), ("mean", "spread")),
+        "yes or no": ((),), "vector": (("mean", "spread"),)}
 
 
 class Feature(NamedTuple):
@@ -77,12 +83,47 @@ class ColumnInfo:
             return _indicators(values, self.labels)
         if self.kind == "vector":
             given = np.isfinite(values).all(axis=1)
-            return _dense(np.where(given[:, None], (values - self.mean) / self.spread, 0)), []
+            return _dense(np.where(given[:, None], self._standardised(values), 0)), []
         if self.knots:
             return _hats(values, np.array(self.knots)), []
         if self.kind == "number":
-            values = (values - self.mean[0]) / self.spread[0]
+            values = self._standardised(values)
         return _dense(np.nan_to_num(values)[:, None]), []
+
+    def _standardised(self, values: Floats) -> Floats:
+        out: Floats = np.clip((values - self.mean) / self.spread, -FARTHEST, FARTHEST)
+        return out
+
+    @property
+    def least(self) -> float:
+        """The smallest number that a feature can be."""
+        return -self.most if self.mean else 0.0
+
+    @property
+    def most(self) -> float:
+        return FARTHEST if self.mean else 1.0 + 1e-6
+
+    @classmethod
+    def from_description(cls, described: Any) -> "ColumnInfo":
+        """What `asdict` gave, from a file."""
+        door.check_keys("a column", described, {
+            "name": str, "kind": (*SAYS, LEFT_OUT), "found": str, "domains": [str], "labels": [str],
+            "knots": [door.finite], "mean": [door.finite], "spread": [door.finite]})
+        out = cls(described["name"], described["kind"], described["found"],
+                  *(tuple(described[key]) for key in ("domains", "labels", "knots", "mean", "spread")))
+        sizes = {key: len(getattr(out, key)) for key in ("labels", "knots", "mean", "spread") if getattr(out, key)}
+        wanted = SAYS.get(out.kind, ((),))
+        if tuple(sizes) not in wanted or sizes.get("mean") != sizes.get("spread") or \
+                (out.kind == "number" and sizes.get("mean", 1) != 1):
+            raise ModelFileError(f"the column {brief(out.name)} must have what a column of the kind {out.kind!r} has; "
+                                 f"got {sizes}")
+        if sizes.get("knots", 2) < 2 or any(a >= b for a, b in pairwise(out.knots)):
+            raise ModelFileError(f"the knots of {brief(out.name)} must ascend; got {brief(out.knots)}")
+        if any(x <= 0 for x in out.spread):
+            raise ModelFileError(f"the spread of {brief(out.name)} must be positive; got {brief(out.spread)}")
+        if len(set(out.labels)) < len(out.labels):
+            raise ModelFileError(f"the values of {brief(out.name)} must differ")
+        return out
 
     def decode(self, row: NDArray[np.float32]) -> Any:
         """What a row of the features says: a text, a list of texts, a number, True; None where it is all zeros."""
@@ -127,7 +168,7 @@ class ColumnInfo:
             made = np.empty(0)
         if len(made) != n or np.isinf(made).any():
             kind = {"vector": f"a list of {n} numbers", "number": "a number"}.get(self.kind, "true or false")
-            raise DataError(f"the attribute {self.name!r} must be {kind}; got {value!r}")
+            raise DataError(f"the attribute {self.name!r} must be {kind}; got {brief(value)}")
         return made
 
 

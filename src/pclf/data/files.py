@@ -8,6 +8,7 @@ written as a whole number, and an ISBN keeps its leading zero.
 import codecs
 import csv
 import os
+import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -15,15 +16,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pclf.data.columns import Coded, as_column, coded, coded_parts, find_columns
-from pclf.errors import DataError, did_you_mean
+import numpy as np
+
+from pclf.data.columns import Coded, as_column, coded, coded_parts, find_alias, find_columns
+from pclf.errors import DataError, MissingFileError, brief, did_you_mean, visible
 
 SEPARATORS = ("::", "\t", ";", "|", ",")
 TEXT, PARQUET = (".csv", ".tsv", ".dat", ".data", ".txt"), (".parquet", ".pq")
 PACKED = (".gz", ".bz2", ".zst", ".lz4")
-UNIT = "\x1f"       # stands in for `::`
+FORMULA = r"=+\-@\t\r\n＝＋－＠"    # what makes a spreadsheet run a text that begins with it
 BLOCK = 1 << 24    # bytes of text parsed at a time
 AHEAD = 4          # blocks that may wait to be encoded
+OPENING = 1 << 16  # bytes in which the first line must end
+CHUNK = 1 << 20    # bytes of a file of titles read at a time
+ROWS = 1 << 17     # of them
+ENDS = r"\r\n|\n|\r"     # of lines, for Arrow; Python knows eight more
 BATCH = 1 << 20    # rows of a Parquet file decoded at a time
 
 Names = Mapping[str, str | None]
@@ -37,73 +44,125 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") ->
             return _coded(_parquet_batches(file, names), len(names), file)
         form = _form(file, names, encoding)
         columns = _coded(_text_batches(file, form, encoding), len(names), file)
-        return [replace(tidied(c), line=1 + form.blank + form.header) for c in columns]
+        columns = [replace(tidied(c), line=1 + form.blank + form.header) for c in columns]
+    for role, column in zip(names, columns, strict=True):
+        if role != "title_col":
+            check_one_line(column, f"{file}: {role.removesuffix('_col')}s")
+    return columns
 
 
 def read_table(path: str | os.PathLike[str], encoding: str = "utf-8") -> tuple[dict[str, Any], int | None]:
-    """All columns of a file with names in its first line, as Arrow arrays; of a text file as text, empty is missing.
+    """All columns of a file with names in its first line, as Arrow arrays; of a text file as text.
 
     The number is the line of the first row, for a text file.
     """
     import pyarrow as pa
-    import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
     file, kind = _checked(path, encoding)
     with _whole(file, kind):
         if kind in PARQUET:
-            table, line = pq.read_table(file), None
+            names, line = pq.read_schema(file).names, None
+            _check_different(names, file)
+            table = pq.read_table(file)
         else:
-            separator, fields, blank, quoted = _opening(file, encoding)
-            line = blank + 2
-            source: Any = str(file)
-            if separator == "::":                                      # Arrow splits at one character
-                with pa.input_stream(str(file), compression="detect") as stream:
-                    source = pa.BufferReader(stream.read().decode(encoding).replace("::", UNIT).encode())
-                encoding = "utf-8"
-            table = pc.read_csv(
-                source, pc.ReadOptions(column_names=fields, skip_rows=blank + 1, encoding=encoding),
-                pc.ParseOptions(delimiter=UNIT if separator == "::" else separator, newlines_in_values=quoted,
-                                quote_char=False if separator == "::" else '"'),
-                pc.ConvertOptions(column_types=dict.fromkeys(fields, pa.string()), strings_can_be_null=True))
-    for name in table.column_names:
-        if table.column_names.count(name) > 1:
-            raise DataError(f"{file}: column names must differ; got {name!r} {table.column_names.count(name)} times")
+            form = _table_form(file, encoding)
+            names, line = form.fields, form.blank + 2
+            _check_different(names, file)
+            schema = pa.schema([(name, pa.string()) for name in names])
+            table = pa.Table.from_batches(_text_batches(file, form, encoding), schema)
     if not table.num_rows:
         raise DataError(f"{file} must have at least one row of data; got none")
-    return dict(zip(table.column_names, table.columns, strict=True)), line
+    columns = dict(zip(names, table.columns, strict=True))
+    if line is not None:
+        for name, values in columns.items():
+            _check_quotes(values, f"{file}: values of {brief(name)}")
+    return columns, line
 
 
 def _checked(path: str | os.PathLike[str], encoding: str) -> tuple[Path, str]:
-    """A file that is there, and its suffix."""
-    file = Path(path).expanduser()
-    if file.is_dir():
-        raise DataError(f"{file} must be a file; it is a folder")
-    if not file.exists():
-        there = sorted(f.name for f in file.parent.iterdir()) if file.parent.is_dir() else []
-        raise FileNotFoundError(did_you_mean(file.name, there, f"file in {file.parent}"))
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        known = "encoding must be a name that Python knows, such as 'utf-8' or 'latin-1'"
-        raise DataError(f"{known}; got {encoding!r}") from None
+    """A file that can be read, and its suffix."""
+    file = _regular(path)
+    _check_encoding(encoding)
     kind = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in PACKED), "")
     if kind not in TEXT + PARQUET:
-        raise DataError(f"{file}: the suffix must be one of {', '.join(TEXT + PARQUET)}; got {kind!r}")
+        raise DataError(f"{file}: the suffix must be one of {', '.join(TEXT + PARQUET)}; got {brief(kind)}")
     return file, kind
 
 
 @contextmanager
 def _whole(file: Path, kind: str) -> Iterator[None]:
-    """What Arrow says about a broken file, as an error of ours."""
+    """What parsers say about a broken file, as an error of ours."""
     import pyarrow as pa
 
     try:
         yield
-    except (pa.ArrowException, UnicodeError) as error:
-        hint = " Pass encoding=..., for example 'latin-1'." if "utf" in str(error).lower() else ""
+    except DataError:
+        raise
+    except (pa.ArrowException, UnicodeError, OSError, csv.Error) as error:
+        said = visible(str(error)[:500]).rstrip(".")
+        hint = " Pass encoding=..., for example 'latin-1'." if "utf" in said.lower() else ""
         raise DataError(f"{file} must be a whole {'Parquet file' if kind in PARQUET else 'table of text'}; "
-                        f"{error}.{hint}") from None
+                        f"{said}.{hint}") from None
+
+
+def _regular(path: str | os.PathLike[str]) -> Path:
+    try:
+        file = Path(path).expanduser()
+    except RuntimeError:               # ~somebody who is not here, or nobody's home
+        file = Path(path)
+    if file.is_dir():
+        raise DataError(f"{file} must be a file; it is a folder")
+    if not file.exists():
+        try:
+            there = sorted(f.name for f in file.parent.iterdir())
+        except (OSError, ValueError):
+            there = []
+        raise MissingFileError(did_you_mean(file.name, there, f"file in {file.parent}"))
+    if not file.is_file():
+        raise DataError(f"{file} must be a regular file, which can be read twice; it is a device or a pipe")
+    return file
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        known = codecs.lookup(encoding)
+        works = known._is_text_encoding and "1,2\n".encode(encoding).decode(encoding) == "1,2\n"   # not hex, not zlib
+    except (LookupError, ValueError, TypeError):
+        works = False
+    if not works:
+        raise DataError(f"encoding must be a name that Python knows, such as 'utf-8' or 'latin-1'; got "
+                        f"{brief(encoding)}")
+
+
+def check_one_line(column: Coded, what: str) -> None:
+    """Where a quote is missing, the lines up to the next one would pass for a single id."""
+    import pyarrow.compute as pc
+
+    if not isinstance(column.distinct, (np.ndarray, tuple)):
+        broken = pc.match_substring_regex(column.distinct, r"[\r\n]").to_numpy(zero_copy_only=False).astype(bool)
+        if broken.any():
+            rows = np.isin(column.codes, np.flatnonzero(broken))
+            raise DataError(f"{what} must not have ends of lines in them; got "
+                            f"{brief(column.distinct[int(broken.argmax())].as_py())} {column.where(rows)}. Is there a "
+                            f"quote too many before it, or one missing?")
+
+
+def _check_quotes(values: Any, what: str) -> None:
+    """The same for values that may have ends of lines: those that a missing quote made have one of the next quotes."""
+    import pyarrow.compute as pc
+
+    broken = pc.and_(pc.match_substring_regex(values, r"[\r\n]"),
+                     pc.equal(pc.bit_wise_and(pc.count_substring(values, '"'), 1), 1)).fill_null(False).to_numpy()
+    if broken.any():
+        raise DataError(f"{what} must not have ends of lines and half a pair of quotes in them; got "
+                        f"{brief(values[int(broken.argmax())].as_py())}. Is there a quote missing?")
+
+
+def _check_different(names: list[str], file: Path) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"{file}: column names must differ; got {brief(name)} {names.count(name)} times")
 
 
 def _coded(batches: Iterator[Any], n_columns: int, file: Path) -> list[Coded]:
@@ -150,28 +209,114 @@ class Form(NamedTuple):
     found: list[str]      # of those that are asked for
     header: bool          # or the first line holds values already
     blank: int            # lines before it
+    skipped: int          # of these and the header, lines with something in them
     quoted: bool          # values may have line ends in them
+    by_line: bool = False           # lines are split one by one: values may have colons of their own
+    spare: int | None = None        # the field that separators too many belong to, which is the title
 
 
-def _opening(file: Path, encoding: str) -> tuple[str, list[str], int, bool]:
-    """What the first line that is not blank says: the separator, its fields, the lines before it; and if there are
-    quotes."""
-    import pyarrow as pa
+class _Text:
+    """A text file as UTF-8, unpacked, read a part at a time; counts its lines on the way."""
 
-    with pa.input_stream(str(file), compression="detect") as stream:
-        opening = stream.read(1 << 16).decode(encoding, errors="replace").removeprefix("\ufeff")
-    lines = opening.splitlines()
-    blank = next((i for i, line in enumerate(lines) if line.strip()), len(lines))      # lines before the first
+    def __init__(self, file: Path, encoding: str) -> None:
+        import pyarrow as pa
+
+        self._stream = pa.input_stream(str(file), compression="detect")
+        utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
+        self._decoder = None if utf8 else codecs.getincrementaldecoder(encoding)()
+        self._begun, self._in_line = False, False
+        self.closed = False
+        self.n_lines = 0          # with something in them
+        self.has_quotes = False
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to `size` bytes of the file, which may be more or fewer in UTF-8; none at the end."""
+        while True:
+            part = self._stream.read(size if size >= 0 else None)
+            text = part if self._decoder is None else self._decoder.decode(part, final=not part).encode()
+            if text and not self._begun:
+                self._begun, text = True, text.removeprefix(codecs.BOM_UTF8)
+            if text or not part:
+                self._count(text, last=not part)
+                return text
+
+    def _count(self, text: bytes, last: bool) -> None:
+        self.has_quotes = self.has_quotes or b'"' in text
+        letters = np.frombuffer(text, np.uint8)
+        within = np.zeros(len(letters) + 1 + last, bool)
+        within[0] = self._in_line
+        np.logical_and(letters != 10, letters != 13, out=within[1:len(letters) + 1])
+        self.n_lines += int(np.count_nonzero(within[:-1] & ~within[1:]))
+        self._in_line = bool(within[-1])
+
+    def lines(self) -> Iterator[str]:
+        """One after the other, split where Arrow splits them, and nowhere else."""
+        rest = ""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        while part := self.read(CHUNK):
+            *whole, rest = re.split(ENDS, rest + decoder.decode(part))
+            yield from whole
+            if len(rest) > BLOCK:
+                raise DataError(f"a line must have at most {BLOCK:,} characters; line {self.n_lines:,} has more")
+        yield rest + decoder.decode(b"", final=True)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+        self._stream.close()
+
+    def __enter__(self) -> "_Text":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Opening(NamedTuple):
+    """What a text file begins with."""
+
+    lines: list[str]
+    blank: int            # lines before the first with something in it
+    separator: str
+    fields: list[str]     # of that line
+
+    @property
+    def skipped(self) -> int:
+        """Of the blank lines, those that are not empty."""
+        return sum(map(bool, self.lines[:self.blank]))
+
+    @property
+    def quoted(self) -> bool:
+        return any('"' in line for line in self.lines)
+
+
+def _opening(file: Path, encoding: str) -> _Opening:
+    with _Text(file, encoding) as text:
+        lines = re.split(ENDS, text.read(OPENING).decode(errors="replace"))
+    blank = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
     if blank == len(lines):
         raise DataError(f"{file} must have at least one row of data; it is empty")
     line = lines[blank]
     separator = max(SEPARATORS, key=line.count)
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
-    return separator, [field.strip() for field in fields], blank, '"' in opening
+    return _Opening(lines, blank, separator, [field.strip() for field in fields])
+
+
+def _table_form(file: Path, encoding: str) -> Form:
+    found = _opening(file, encoding)
+    title = find_alias(found.fields, "title_col")
+    return Form(found.separator, found.fields, found.fields, True, found.blank, found.skipped + 1, found.quoted,
+                found.separator == "::", None if title is None else found.fields.index(title))
 
 
 def _form(file: Path, names: Names, encoding: str) -> Form:
-    separator, fields, blank, quoted = _opening(file, encoding)
+    lines, blank, separator, fields = opening = _opening(file, encoding)
+    titled = separator == "::" and "title_col" in names
+    if titled:                                # a title may have separators of its own, in the first line as in others
+        sizes = [row.count("::") + 1 for row in (lines if len(lines) < 2 else lines[:-1]) if row.strip()]
+        fields = fields[:max(len(names), min(sizes, key=lambda n: (-sizes.count(n), n)))]     # what most lines have
     last = max((i for i, role in enumerate(names) if role != "title_col"), default=0)   # a number, if not its name
     header = not _is_number(*fields[last:last + 1])
     if not header:
@@ -183,28 +328,67 @@ def _form(file: Path, names: Names, encoding: str) -> Form:
             found = find_columns(fields, names, str(file))
         except DataError as error:
             raise DataError(f"{error}, or put a line of names first if this one holds values already") from None
-    return Form(separator, fields, found, header, blank, quoted)
+    return Form(separator, fields, found, header, blank, opening.skipped + header, opening.quoted, titled,
+                fields.index(found[-1]))      # the role that comes last
 
 
 def _text_batches(file: Path, form: Form, encoding: str) -> Iterator[Any]:
+    """The columns that are asked for. Rows are counted as Arrow finds them and as lines: none may be lost."""
+    with _Text(file, encoding) as text:
+        rows = 0
+        batches = _line_batches(text, form, file) if form.by_line else _arrow_batches(text, form)
+        for batch in batches:
+            rows += len(batch)
+            yield batch
+        lines = text.n_lines - form.skipped
+    if rows != lines and (rows > lines or not text.has_quotes):
+        raise DataError(f"{file} must have a row in each line; got {rows:,} rows in {lines:,} lines. Write it again as "
+                        f"plain CSV.")
+
+
+def _arrow_batches(text: _Text, form: Form) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    fields = form.fields
-    if form.separator == "::" and "title_col" in form.found:   # titles have colons of their own
-        with pa.input_stream(str(file), compression="detect") as stream:
-            lines = stream.read().decode(encoding).splitlines()[form.blank + form.header:]
-        rows = [line.split("::") for line in lines if line]
-        places = [fields.index(name) for name in form.found]
-        yield pa.record_batch([pa.array([row[i] for row in rows]) for i in places], form.found)
-        return
-    if form.separator == "::":   # Arrow splits at one character: every second field is empty
-        fields = [label for i, name in enumerate(fields) for label in (name, f"empty {i}")][:-1]
-    yield from pc.open_csv(
-        str(file),
-        pc.ReadOptions(block_size=BLOCK, column_names=fields, skip_rows=form.blank + form.header, encoding=encoding),
-        pc.ParseOptions(delimiter=form.separator[0], newlines_in_values=form.quoted),
-        pc.ConvertOptions(include_columns=form.found, column_types=dict.fromkeys(form.found, pa.string())))
+    fields, types = form.fields, dict.fromkeys(form.found, pa.string())
+    if form.separator == "::":   # Arrow splits at one character: every second field is empty, or it was another
+        fields = [label for i, name in enumerate(fields) for label in (name, f"between {i}")][:-1]
+        types |= {name: pa.null() for name in fields[1::2]}
+    for batch in pc.open_csv(
+            pa.PythonFile(text, "r"),
+            pc.ReadOptions(block_size=BLOCK, column_names=fields, skip_rows=form.blank + form.header),
+            pc.ParseOptions(delimiter=form.separator[0], newlines_in_values=form.quoted),
+            pc.ConvertOptions(include_columns=list(types), column_types=types, null_values=[""],
+                              strings_can_be_null=False)):
+        yield batch.select(form.found)
+
+
+def _line_batches(text: _Text, form: Form, file: Path) -> Iterator[Any]:
+    """Lines such as 7::Alien :: the film::Horror: what is too much belongs to the title."""
+    import pyarrow as pa
+
+    title, size = form.spare, len(form.fields)
+    places = [form.fields.index(name) for name in form.found]
+    rows: list[list[str]] = []
+
+    def batch() -> Any:
+        return pa.record_batch([pa.array([row[i] for row in rows], pa.string()) for i in places], form.found)
+
+    for number, line in enumerate(text.lines(), 1):
+        if number <= form.blank + form.header or not line:
+            continue
+        row = line.split("::")
+        spare = len(row) - size
+        if spare < 0 or (spare and title is None):
+            raise DataError(f"{file} must have {size} fields in each line; got {len(row)} in line {number:,}")
+        if title is not None:
+            row = [*row[:title], "::".join(row[title:title + spare + 1]), *row[title + spare + 1:]]
+        rows.append(row)
+        if len(rows) == ROWS:
+            yield batch()
+            rows.clear()
+    if rows:
+        yield batch()
 
 
 def _check_unnamed(fields: list[str], names: Names, file: Path) -> None:
@@ -228,11 +412,23 @@ def tidied(column: Coded) -> Coded:
     return _as_numbers(_trimmed(column))
 
 
+def given(values: Any) -> Any:
+    """Values of a text file with null where one is written as missing: nothing, NA, null and their kin."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.csv
+
+    words = pa.array(pyarrow.csv.ConvertOptions().null_values, values.type)
+    return pc.if_else(pc.is_in(values, value_set=words), pa.scalar(None, values.type), values)
+
+
 def _trimmed(column: Coded) -> Coded:
-    """Without the blanks around values, and with an empty one as missing."""
+    """Without the blanks around values, without the apostrophe that keeps spreadsheets from running one, and with an
+    empty one as missing."""
     import pyarrow.compute as pc
 
     trimmed = pc.utf8_trim_whitespace(column.distinct)
+    trimmed = pc.replace_substring_regex(trimmed, rf"^'('*[{FORMULA}])", r"\1")
     trimmed = pc.if_else(pc.equal(trimmed, ""), None, trimmed)
     if trimmed.equals(column.distinct):
         return column

@@ -1,5 +1,6 @@
 """Scale: the values a rating may take in a domain, and where they fall among the levels all domains share."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,7 +64,7 @@ class Scale:
         if seen.size <= 20:
             return cls(tuple(seen.tolist()))
         raise DataError(f"{where}: ratings must lie on a scale of few values; got {seen.size:,} different "
-                        f"ones from {seen[0]:g} to {seen[-1]:g}. Round them to a scale first: "
+                        f"ones from {written(seen[0])} to {written(seen[-1])}. Round them to a scale first: "
                         f"Scale.between(low, high, step).nearest(ratings).")
 
     def __len__(self) -> int:
@@ -74,8 +75,9 @@ class Scale:
 
     def __str__(self) -> str:
         gaps = np.diff(self.values)
-        if len(self) > 2 and np.allclose(gaps, gaps[0]):
-            return f"{self.values[0]:g} to {self.values[-1]:g} by {gaps[0]:g}"
+        if len(self) > 2 and np.allclose(gaps, gaps[0], atol=0):
+            step = _rounded(gaps[:1], self.high - self.low)[0]
+            return f"{written(self.low)} to {written(self.high)} by {written(step)}"
         return _listed(self.values)
 
     @property
@@ -105,7 +107,7 @@ class Scale:
         if off.any():
             row, more = int(off.argmax()), int(off.sum()) - 1
             where = f"in row {row:,}" + (f" and {more:,} more" if more else "")
-            raise DataError(f"ratings must be on the scale {self}; got {own.flat[row]:g} {where}. "
+            raise DataError(f"ratings must be on the scale {self}; got {written(own.flat[row])} {where}. "
                             f"Round them with Scale.nearest() first.")
         return found
 
@@ -163,19 +165,38 @@ def as_scale(given: object, name: str) -> Scale | None:
     return Scale(values)
 
 
+def written(value: float) -> str:
+    """A number as people write it, with all its digits: 1000000001, not 1e+09."""
+    return f"{value:.16g}"
+
+
 def _tidy(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.round(values, 6)   # 0.1 * 3 and float32's 3.7 become what people write
+    """0.1 * 3 and float32's 3.7 become what people write, whatever the size of the numbers."""
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    if (single == values).all() and (values % 1).any():                 # of a float32 column: its shortest spelling
+        values = np.array([float(str(v)) for v in single], np.float64).reshape(values.shape)
+    return _rounded(values, float(np.ptp(values)) if values.size else 0.0)
+
+
+def _rounded(values: NDArray[np.float64], spread: float) -> NDArray[np.float64]:
+    """To a millionth of how far they spread, or finer."""
+    spread = spread or float(np.abs(values).max(initial=0.0))
+    digits = 6 if spread >= 1 or not spread else min(300, 6 - math.floor(math.log10(spread)))
+    rounded = np.array([round(float(v), digits) for v in values.flat]).reshape(values.shape)
+    return np.where(values % 1 == 0, values, rounded)
 
 
 def _common_step(gaps: NDArray[np.float64]) -> float:
     """The largest number of which every gap is a multiple; 0 for no gaps."""
-    step = 0.0
+    step, spread = 0.0, float(gaps.sum())
+    least = 1e-5 * min(1.0, spread)
     for gap in gaps:
-        while gap > 1e-5:   # Euclid's algorithm
-            step, gap = gap, step % gap if gap - step % gap > 1e-5 else 0.0
-    return round(step, 6)
+        while gap > least:   # Euclid's algorithm
+            step, gap = gap, step % gap if gap - step % gap > least else 0.0
+    return float(_rounded(np.array([step]), spread)[0])
 
 
 def _listed(values: tuple[float, ...]) -> str:
-    shown = [f"{v:g}" for v in values]
+    shown = [written(v) for v in values]
     return ", ".join(shown if len(shown) <= 8 else [*shown[:4], "...", *shown[-2:]])

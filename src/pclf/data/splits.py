@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pclf.atomic import replacing
 from pclf.data.ratings import Domain, Ratings
-from pclf.errors import DataError, UnknownNameError, did_you_mean
+from pclf.errors import DataError, MissingFileError, UnknownNameError, did_you_mean
 
 LEFT_OUT, TRAIN, TEST = 0, 1, 2
 TRAIN_SHARE = 0.6   # of the users, where the caller does not say: the paper's 300 of 500
@@ -86,7 +86,7 @@ class Split:
                 recipe = {"fingerprint": "", **json.loads((file.metadata() or {})["pclf.split"])}
                 parts = {name.removeprefix("part."): file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except FileNotFoundError:
-            raise FileNotFoundError(f"there is no split at {path}") from None
+            raise MissingFileError(f"there is no split at {path}") from None
         except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
             raise DataError(f"{path} must be a saved split; it is something else or was cut off ({error}). "
                             f"Make the split again.") from None

@@ -24,7 +24,7 @@ from pclf.data.domain import Domain
 from pclf.data.features import LEFT_OUT, ColumnInfo, understood
 from pclf.data.forms import Part
 from pclf.data.vocabulary import Codes, Vocabulary
-from pclf.errors import DataError, did_you_mean
+from pclf.errors import DataError, brief, did_you_mean
 
 TOO_FEW = 0.01   # the share of ids that match, up to which the column must be a wrong one
 
@@ -41,7 +41,10 @@ class Table(NamedTuple):
     line: int | None = None
 
     def arrow(self, name: str, rows: NDArray[np.intp]) -> Any:
-        return as_arrow(self.columns[name], f"{self.where}: column {name!r}").take(rows)
+        from pclf.data import files
+
+        values = as_arrow(self.columns[name], f"{self.where}: column {brief(name)}").take(rows)
+        return values if self.line is None else files.given(values)
 
     def at(self, row: int) -> str:
         return f"row {row:,}" if self.line is None else f"line {row + self.line:,}"
@@ -222,7 +225,11 @@ def _ids(table: Table, name: str) -> Coded:
     from pclf.data import files
 
     ids = coded(as_column(table.columns[name]))
-    return ids if table.line is None else replace(files.tidied(ids), line=table.line)
+    if table.line is None:
+        return ids
+    ids = replace(files.tidied(ids), line=table.line)
+    files.check_one_line(ids, f"{table.where}: ids in {brief(name)}")
+    return ids
 
 
 def _titled(domain: Domain, found: _Matched, column: str) -> Domain:

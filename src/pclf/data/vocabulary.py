@@ -1,5 +1,6 @@
 """Vocabulary: ids outside, codes inside."""
 
+import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pclf.data.columns import Coded, as_column, check_present, coded, is_int, is_str
-from pclf.errors import DataError, UnknownNameError, did_you_mean
+from pclf.errors import DataError, UnknownNameError, brief, did_you_mean
 
 FEW = 256   # ids that a dict finds faster than Arrow
 
@@ -35,7 +36,7 @@ class Vocabulary:
         if len(self) < len(column):
             row = int(np.argmax(column.codes != np.arange(len(column))))
             raise DataError(f"the ids of a vocabulary must differ; "
-                            f"got {self.decode(column.codes[[row]])[0]!r} again in row {row:,}")
+                            f"got {brief(self.decode(column.codes[[row]])[0])} again in row {row:,}")
 
     @classmethod
     def of(cls, column: Coded) -> "Vocabulary":
@@ -101,15 +102,30 @@ class Vocabulary:
         except KeyError:
             pass
         except TypeError:
-            raise DataError(f"{what} must be hashable; got {id!r}") from None
+            raise DataError(f"{what} must be hashable; got {brief(id)}") from None
         if (other := self.written_alike(id)) is not None:
-            raise UnknownNameError(f"unknown {what} {id!r} ({type(id).__name__}): did you mean {other!r} "
-                                   f"({type(other).__name__})?")
+            how = [form(str(i)) if type(id) is type(other) else type(i).__name__ for i in (id, other)]
+            raise UnknownNameError(f"unknown {what} {brief(id)} ({how[0]}): did you mean {brief(other)} ({how[1]})?")
         raise UnknownNameError(did_you_mean(id, self.ids, what))
 
     def written_alike(self, id: Hashable) -> Hashable | None:
-        """The id here that reads the same and has another type: 7 for "7"."""
-        return next((other for other in (str(id), _number(id)) if other is not None and other in self), None)
+        """The id here that reads the same and is another: 7 for "7", or the same letters in another form of Unicode."""
+        text = str(id)
+        forms = [] if text.isascii() else [unicodedata.normalize(form, text) for form in ("NFC", "NFD")]
+        return next((other for other in (text, _number(id), *forms) if other is not None and other in self), None)
+
+    def alike(self) -> tuple[str, str] | None:
+        """Two ids, if there are any, that look alike and are written in different forms of Unicode."""
+        import pyarrow.compute as pc
+
+        if self.kind != "str" or pc.all(pc.string_is_ascii(self._ids)).as_py():
+            return None
+        first: dict[str, str] = {}
+        for id in self._ids.filter(pc.invert(pc.string_is_ascii(self._ids))).tolist():
+            other = first.setdefault(unicodedata.normalize("NFC", id), id)
+            if other != id:
+                return other, id
+        return None
 
     def encode(self, ids: Any) -> Codes:
         """The code of each id, -1 for one that is not here.   (n,)"""
@@ -200,6 +216,11 @@ def _stored(distinct: Any) -> Any:
 def _written(id: object) -> str:
     """An id as text; 7.0 as 7."""
     return str(int(id) if isinstance(id, float) and id.is_integer() else id)
+
+
+def form(text: str) -> str:
+    """The form of Unicode that a text is in: é is one character in NFC and two in NFD."""
+    return next((f for f in ("NFC", "NFD") if unicodedata.is_normalized(f, text)), "neither NFC nor NFD")
 
 
 def _number(id: object) -> int | None:

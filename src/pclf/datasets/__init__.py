@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pclf.datasets import _fetch
 from pclf.datasets._fetch import Archive
 from pclf.datasets._table import DataWarning
-from pclf.errors import UnknownNameError, did_you_mean
+from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
     from pclf.data.ratings import Ratings
@@ -88,7 +88,7 @@ def load(name: str, *, file: str | Path | Sequence[str | Path] | None = None, do
     read: Callable[..., Ratings] = import_module(f"pclf.datasets.{dataset.source}").load
     if dataset.folder is None:
         if file is not None:
-            raise TypeError(f"the data set {dataset.name!r} is generated: it has no file to choose")
+            raise ArgumentError(f"the data set {dataset.name!r} is generated: it has no file to choose")
         return read(**options)
     return read(dataset.name, *_fetch.locate(dataset, file, download), **options)
 

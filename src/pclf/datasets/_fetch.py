@@ -6,11 +6,15 @@ Whatever goes wrong on the way, a file that was there before stays as it was.
 import errno
 import hashlib
 import http.client
+import lzma
 import os
-import shutil
+import re
 import stat
+import struct
 import sys
 import tempfile
+import threading
+import time
 import urllib.error
 import urllib.request
 import zipfile
@@ -19,12 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
-from pclf.errors import DataError, DownloadError
+from pclf.errors import DataError, DownloadError, brief, visible
 
 CHUNK = 1 << 18
 TIMEOUT = 30.0   # seconds without an answer
+PATIENCE = 1800.0   # seconds for all of it: a server that drips a byte a minute always answers
 MB = 1_000_000
 
 
@@ -42,19 +47,29 @@ class Archive:
 def data_folders() -> list[Path]:
     """Where data sets are looked for, in this order."""
     own = os.environ.get("PCLF_DATA")
-    return [*([Path(own).expanduser()] if own else []), cache_folder()]
+    try:
+        named = [Path(own).expanduser()] if own else []
+    except RuntimeError:
+        raise DataError(f"PCLF_DATA must be a folder; got {brief(own)}, and there is no such user here") from None
+    cache = cache_folder()
+    return [*named, cache] if cache else named
 
 
-def cache_folder() -> Path:
-    """The user's cache folder for pclf, by the custom of the platform."""
+def cache_folder() -> Path | None:
+    """The user's cache folder for pclf, by the custom of the platform; None for a user without a home, as containers
+    have them."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if Path(named).is_absolute():
         return Path(named) / "pclf"
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "pclf"
+        return home / "Library" / "Caches" / "pclf"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "pclf" / "Cache"
-    return Path.home() / ".cache" / "pclf"
+        return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "pclf" / "Cache"
+    return home / ".cache" / "pclf"
 
 
 def find(folder: str, groups: Sequence[Sequence[str]]) -> tuple[Path, ...] | None:
@@ -98,14 +113,19 @@ def by_hand(dataset: Any) -> str:
     """What somebody can do who has the files, or can get them elsewhere."""
     files = " and ".join(" or ".join(group) for group in dataset.files)
     source = dataset.url or dataset.homepage
-    first = f"{dataset.folder}/{dataset.files[0][0]}"
-    return (f"Put {files}{f' (from {source})' if source else ''} into {cache_folder() / dataset.folder}, "
-            f"or set PCLF_DATA to a folder that has {first}.")
+    first, cache = f"{dataset.folder}/{dataset.files[0][0]}", cache_folder()
+    place = f"{cache / dataset.folder}, or set PCLF_DATA to a folder that has {first}." if cache else \
+        f"a folder as {first}, and set PCLF_DATA to that folder."
+    return f"Put {files}{f' (from {source})' if source else ''} into {place}"
 
 
 def fetch(dataset: Any) -> Path:
     """Download and unpack a data set into the cache; its folder changes only at the end, by renaming."""
-    target: Path = cache_folder() / dataset.folder
+    cache = cache_folder()
+    if cache is None:
+        raise DownloadError(f"the data set {dataset.name!r} cannot be kept: this user has no home folder. Let "
+                            f"XDG_CACHE_HOME name a folder. {by_hand(dataset)}")
+    target: Path = cache / dataset.folder
     needed = [name for group in dataset.files for name in group]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -133,12 +153,16 @@ def download(archive: Archive, target: Path) -> None:
     if not archive.url.startswith(("https://", "http://")):
         raise DownloadError(f"an address must start with https:// or http://; got {archive.url}")
     request = urllib.request.Request(archive.url, headers={"User-Agent": "pclf"})
+    ends = time.monotonic() + PATIENCE
     with _answer(request, archive.url) as answer, target.open("wb") as file:
-        promised = int(answer.headers.get("Content-Length") or 0)
+        length = answer.headers.get("Content-Length") or ""
+        promised = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else 0      # else it is none: not to be trusted
         received = 0
         with _progress(archive.url, promised or archive.size) as advance:
             while chunk := _read(answer, archive.url):
                 received += len(chunk)
+                if time.monotonic() > ends:
+                    raise DownloadError(f"{archive.url} sent {received:,} bytes in {PATIENCE:.0f} seconds: too slow")
                 if (seen := max(received, promised)) > archive.max_bytes:
                     raise DownloadError(f"{archive.url} must have at most {archive.max_bytes:,} bytes; "
                                         f"got {seen:,}")
@@ -161,7 +185,7 @@ def unpack(packed: Path, target: Path, needed: Sequence[str], extras: Sequence[s
     target.mkdir()
     written: list[Path] = []
     try:
-        with zipfile.ZipFile(packed) as archive:
+        with _opened(packed) as archive:
             members = archive.infolist()
             for member in members:
                 _refuse_unsafe(member)
@@ -172,14 +196,39 @@ def unpack(packed: Path, target: Path, needed: Sequence[str], extras: Sequence[s
                 if named:   # the one nearest the top: a folder of samples may have the same names
                     member = min(named, key=lambda m: m.filename.count("/"))
                     written.append(target / name)
-                    with archive.open(member) as source, written[-1].open("wb") as file:
-                        shutil.copyfileobj(source, file, CHUNK)
+                    with written[-1].open("wb") as file:
+                        for chunk in _unpacked(archive, member, limit):
+                            file.write(chunk)
                 elif name in needed:
                     raise DownloadError(f"the archive must have the file {name}; "
-                                        f"got {', '.join(m.filename for m in members[:8]) or 'none'}")
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise DownloadError(f"the archive is damaged or cut off ({error})") from error
+                                        f"got {_line(', '.join(m.filename for m in members[:8])) or 'none'}")
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError, ValueError,
+            OverflowError, struct.error) as error:
+        raise DownloadError(f"the archive is damaged or cut off ({_line(error)})") from error
     return written
+
+
+def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo, limit: int) -> Iterator[bytes]:
+    """Whatever size an archive says that a file has, no more than the limit comes out of it."""
+    left = limit
+    try:
+        with archive.open(member) as source:
+            while chunk := source.read(CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    raise DownloadError(f"the archive must unpack to at most {limit:,} bytes; got more")
+                yield chunk
+    except OSError as error:           # of its bytes, which are all here: not of the disk that they go to
+        if isinstance(error, DownloadError):
+            raise
+        raise zipfile.BadZipFile(str(error)) from error
+
+
+def _opened(packed: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(packed)
+    except OSError as error:           # places before its beginning
+        raise zipfile.BadZipFile(str(error)) from error
 
 
 def _refuse_unsafe(member: zipfile.ZipInfo) -> None:
@@ -191,22 +240,41 @@ def _refuse_unsafe(member: zipfile.ZipInfo) -> None:
 
 
 def _answer(request: urllib.request.Request, url: str) -> http.client.HTTPResponse:
-    try:
-        answer: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
-        return answer
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise DownloadError(f"{url} answered {error.code} {error.reason}") from error
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        raise DownloadError(f"{url} could not be reached ({reason}); is there a network?") from error
+    """The beginning of an answer. It is waited for aside, because headers may drip too."""
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(urllib.request.urlopen(request, timeout=TIMEOUT))
+        except Exception as error:      # raised below, by the thread that asked
+            found.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(PATIENCE)
+    answer = found[0] if found else TimeoutError(f"no answer in {PATIENCE:.0f} seconds")
+    if isinstance(answer, urllib.error.HTTPError):
+        answer.close()
+        raise DownloadError(f"{url} answered {answer.code} {_line(answer.reason)}") from answer
+    if isinstance(answer, (OSError, http.client.HTTPException, ValueError)):
+        reason = _line(getattr(answer, "reason", answer))
+        raise DownloadError(f"{url} could not be reached ({reason}); is there a network?") from answer
+    if isinstance(answer, Exception):
+        raise answer
+    return cast(http.client.HTTPResponse, answer)
 
 
 def _read(answer: http.client.HTTPResponse, url: str) -> bytes:
+    """What has come, without waiting for more: else the clock would not be looked at."""
     try:
-        return answer.read(CHUNK)
-    except (OSError, http.client.HTTPException) as error:
-        raise DownloadError(f"{url} broke off ({error})") from error
+        return answer.read1(CHUNK)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise DownloadError(f"{url} broke off ({_line(error)})") from error
+
+
+def _line(said: object) -> str:
+    """What a server said, as it may be shown."""
+    return visible(" ".join(str(said)[:200].split()))
 
 
 @contextmanager

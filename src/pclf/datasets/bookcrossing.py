@@ -13,7 +13,7 @@ import numpy as np
 
 from pclf.data.ratings import Ratings
 from pclf.datasets import _table
-from pclf.errors import DataError
+from pclf.errors import ArgumentError, DataError
 
 RATING = {"user_id": "int", "item_id": "id", "rating": "float"}
 HEADER = {"user_id": "user-id", "item_id": "isbn", "rating": "book-rating"}
@@ -30,7 +30,7 @@ def load(name: str, path: Path, *, keep_implicit: bool = False, five_stars: bool
     domains. `keep_implicit` keeps the zeros, as the lowest value of a scale 0 to 10.
     """
     if keep_implicit and (five_stars or path.suffix == ".mat"):
-        raise ValueError("keep_implicit goes with neither five_stars nor the sub-matrix: they have no 0")
+        raise ArgumentError("keep_implicit goes with neither five_stars nor the sub-matrix: they have no 0")
     table, titles = (_from_matrix(path), {}) if path.suffix == ".mat" else (_from_csv(path), _titles(path))
     if not keep_implicit:
         table = table.filter(table["rating"].to_numpy() > 0)

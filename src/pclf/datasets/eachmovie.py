@@ -12,6 +12,7 @@ import numpy as np
 
 from pclf.data.ratings import Ratings
 from pclf.datasets import _table
+from pclf.errors import ArgumentError
 
 SCORES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 VOTE = {"user_id": "int", "item_id": "int", "rating": "float"}
@@ -25,11 +26,11 @@ def load(name: str, path: Path, *, stars: int = 5, **options: Any) -> Ratings:
     the others do. The rows and columns of the sub-matrix are numbered from 1, by lack of better ids.
     """
     if stars not in (5, 6):
-        raise ValueError(f"stars must be 5 (6 read as 5) or 6; got {stars!r}")
+        raise ArgumentError(f"stars must be 5 (6 read as 5) or 6; got {stars!r}")
     if path.suffix != ".mat":
         return _from_votes(path, stars, options)
     if stars == 6:
-        raise ValueError(f"{path.name} has five stars alone; stars=6 needs the original Vote.txt")
+        raise ArgumentError(f"{path.name} has five stars alone; stars=6 needs the original Vote.txt")
     matrix = _table.matrix(path, "eachmovie")
     users, items = np.nonzero(matrix)   # 0 is not rated
     columns = users + 1, items + 1, matrix[users, items]

@@ -13,7 +13,7 @@ import numpy as np
 
 from pclf.data.ratings import Ratings
 from pclf.datasets import _table
-from pclf.errors import DataError
+from pclf.errors import ArgumentError, DataError
 
 RATING = {"user_id": "int", "item_id": "int", "rating": "float"}
 TITLE = {"item_id": "int", "title": "text"}
@@ -35,7 +35,7 @@ def load(name: str, path: Path, *, imdb: bool = False, **options: Any) -> Rating
     if name == "ml-latest-small":
         return _latest(path, imdb, options)
     if imdb:
-        raise ValueError(f"imdb goes with ml-latest-small: {name} has no numbers of IMDb")
+        raise ArgumentError(f"imdb goes with ml-latest-small: {name} has no numbers of IMDb")
     if name == "ml-100k":
         table = _table.read(path, RATING, separator="\t", scale=(1, 2, 3, 4, 5))
         titles, facts = _flagged(path.with_name("u.item"))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.clusters.state import Engine
-from pclf.errors import UnknownNameError, did_you_mean
+from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
 
 NAMES = ("auto", "cpu", "gpu", "reference")
 GPU_PAYS = 5_000_000   # ratings from which "auto" takes a GPU where there is one
@@ -97,4 +97,4 @@ def gpu_works() -> bool:
 def _refuse(engine: str, *ignored: Any) -> None:
     """A setting the engine would ignore is an error, never silence."""
     for setting in filter(None, ignored):
-        raise ValueError(f"engine {engine!r} has no use for {setting}: leave it out, or use engine='cpu'.")
+        raise ArgumentError(f"engine {engine!r} has no use for {setting}: leave it out, or use engine='cpu'.")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.clusters.state import Params, Stats
-from pclf.errors import EngineError
+from pclf.errors import ArgumentError, EngineError
 from pclf.problem import IntArray, Problem
 
 X = TypeVar("X")
@@ -123,9 +123,9 @@ class CpuEngine(Threads):
 
     def __init__(self, dtype: str = "float32", n_threads: int | None = None) -> None:
         if dtype not in ("float32", "float64"):
-            raise ValueError(f"dtype must be 'float32' or 'float64'; got {dtype!r}.")
+            raise ArgumentError(f"dtype must be 'float32' or 'float64'; got {dtype!r}.")
         if n_threads is not None and n_threads < 1:
-            raise ValueError(f"n_threads must be at least 1; got {n_threads}. Leave it out to use all cores.")
+            raise ArgumentError(f"n_threads must be at least 1; got {n_threads}. Leave it out to use all cores.")
         found = cores()
         if n_threads is not None and n_threads > found:
             warnings.warn(f"n_threads={n_threads} is more than the {found} cores here; using {found}.",

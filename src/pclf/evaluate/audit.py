@@ -34,7 +34,7 @@ from sklearn.base import clone
 from pclf.data.domain import count
 from pclf.data.ratings import Ratings
 from pclf.data.splits import Seed, as_generator, as_recorded
-from pclf.errors import DataError
+from pclf.errors import ArgumentError, DataError
 from pclf.evaluate import verdicts as say
 from pclf.evaluate.compare import alone, run_all
 from pclf.evaluate.merged import can_merge
@@ -232,14 +232,14 @@ def _check(ratings: Ratings, model: Any, given: int, repeats: int, sizes: Sequen
         raise DataError(f"an audit needs at least two domains; got 1 ({next(iter(ratings.domains))!r}). Add "
                         f"the ratings of another catalogue, or use `pclf.compare` (`pclf evaluate`) for a single one.")
     if not isinstance(model, PCLF | RMGM):
-        raise TypeError(f"the model of an audit must be a PCLF or RMGM, which pool domains; got "
-                        f"{type(model).__name__}.")
+        raise ArgumentError(f"the model of an audit must be a PCLF or RMGM, which pool domains; got "
+                            f"{type(model).__name__}.")
     for name, value, least in (("given", given, 1), ("repeats", repeats, 1), ("n_jobs", n_jobs, 1)):
         if value < least:
-            raise ValueError(f"{name} must be at least {least}; got {value}.")
+            raise ArgumentError(f"{name} must be at least {least}; got {value}.")
     for size in sizes:
         if size is not None and size < 1:
-            raise ValueError(f"sizes must be numbers of users, 1 or more, or None for all; got {size}.")
+            raise ArgumentError(f"sizes must be numbers of users, 1 or more, or None for all; got {size}.")
 
 
 def _why_not(trial: Trial, name: str) -> str | None:

@@ -26,7 +26,7 @@ from sklearn.base import clone
 
 from pclf.data.ratings import Ratings
 from pclf.data.splits import Split
-from pclf.errors import UnknownNameError, did_you_mean
+from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
 from pclf.evaluate import metrics as by
 from pclf.evaluate.significance import PairedTest, paired_tests
 from pclf.models.base import RULES, Recommender
@@ -36,7 +36,6 @@ from pclf.tables import Table
 ERRORS, LISTS = ("mae", "rmse"), ("ndcg@10", "recall@10")   # what is measured by default
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")   # numba's is an option of fit
 Metric = str | Callable[[Any, Any], float]
-LIKED = 0.7   # of the way up the scale: 4 and 5 of five stars, 8 to 10 of ten
 
 
 class Score(NamedTuple):
@@ -72,8 +71,8 @@ class Comparison:
         """The same models on further splits, which were measured apart: on another machine, or another day."""
         models = [list(dict.fromkeys(s.model for s in part.scores)) for part in (self, other)]
         if set(models[0]) != set(models[1]):
-            raise ValueError(f"only comparisons of the same models add up; got {', '.join(models[0])} and "
-                             f"{', '.join(models[1])}.")
+            raise ArgumentError(f"only comparisons of the same models add up; got {', '.join(models[0])} and "
+                                f"{', '.join(models[1])}.")
         first = 1 + max(s.split for s in self.scores)
         return Comparison(self.scores + tuple(s._replace(split=first + s.split) for s in other.scores))
 
@@ -147,22 +146,23 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     a bar.
     """
     if isinstance(rules, str) or isinstance(metrics, str):
-        raise ValueError(f"rules and metrics must be lists of names; got {rules!r} and {metrics!r}.")
+        raise ArgumentError(f"rules and metrics must be lists of names; got {rules!r} and {metrics!r}.")
     check_rules(rules)
     if not models or not isinstance(models, Mapping):
-        raise ValueError("compare needs at least one model: pass a dict of name and model.")
+        raise ArgumentError("compare needs at least one model: pass a dict of name and model.")
     parts = [splits] if isinstance(splits, Split) else [] if isinstance(splits, Ratings) else list(splits)
     if not parts or not all(isinstance(part, Split) for part in parts):
-        raise ValueError("compare needs at least one split, such as pclf.hold_out(data); got none, or something else.")
+        raise ArgumentError("compare needs at least one split, such as pclf.hold_out(data); got none, or something "
+                            "else.")
     if n_jobs < 1:
-        raise ValueError(f"n_jobs must be at least 1; got {n_jobs}.")
+        raise ArgumentError(f"n_jobs must be at least 1; got {n_jobs}.")
     events = any(d.events for split in parts for d in split.test.domains.values())
     metrics = metrics if metrics is not None else LISTS if events else ERRORS
     metrics = list(dict.fromkeys(metrics))
     check_metrics(metrics)
     if events and (of_ratings := [_name(metric) for metric in metrics if "@" not in _name(metric)]):
-        raise ValueError(f"{of_ratings[0]} measures predictions of ratings, and test events are all 1. Measure lists: "
-                         f"metrics={LISTS}.")
+        raise ArgumentError(f"{of_ratings[0]} measures predictions of ratings, and test events are all 1. Measure "
+                            f"lists: metrics={LISTS}.")
     options = {"random_state": random_state, **alone(n_jobs, fit_options or {}, models.values())}
     jobs = [(name, i, models[name], split) for (i, split), name in product(enumerate(parts), models)]
     done: dict[tuple[str, int], list[Score]] = {}
@@ -186,7 +186,7 @@ def alone(n_jobs: int, options: Mapping[str, Any], models: Iterable[Recommender]
     known = {name for model in models for name in inspect.signature(model.fit).parameters}
     for name in options:
         if name not in known:
-            raise ValueError(f"no model here has an option {name!r} of fit.")
+            raise ArgumentError(f"no model here has an option {name!r} of fit.")
     single = n_jobs > 1 and options.get("engine", "auto") in ("auto", "cpu")
     return {"n_threads": 1, **options} if single else dict(options)
 
@@ -253,15 +253,16 @@ def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
         try:
             # No more than one a process is submitted: what has been cannot be taken back on Ctrl-C.
             while True:
-                running |= {pool.submit(work, job): job for job in islice(waiting, n_jobs - len(running))}
+                with _ctrl_c_held():
+                    running |= {pool.submit(work, job): job for job in islice(waiting, n_jobs - len(running))}
                 if not running:
                     break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     result = future.result()
                     done(running.pop(future), result)
         except BrokenProcessPool:
-            raise ValueError(f"n_jobs={n_jobs} starts new Python processes, and one of them ended. In a script, call "
-                             'it under `if __name__ == "__main__":`; in a notebook, use n_jobs=1.') from None
+            raise ArgumentError(f"n_jobs={n_jobs} starts new Python processes, and one of them ended. In a script, "
+                                'call it under `if __name__ == "__main__":`; in a notebook, use n_jobs=1.') from None
         except BaseException:
             for future in wait(running).done:
                 if future.exception() is None:
@@ -284,7 +285,7 @@ def _name(metric: Metric) -> str:
 def check_rules(rules: Sequence[str]) -> None:
     for rule in rules:
         if rule not in RULES:
-            raise ValueError(f"rules must be among: {', '.join(RULES)}; got {rule!r}.")
+            raise ArgumentError(f"rules must be among: {', '.join(RULES)}; got {rule!r}.")
 
 
 def _job(job: tuple[str, int, Recommender, Split], rules: Sequence[str], metrics: Sequence[Metric],
@@ -300,8 +301,7 @@ class _Lists:
 
     def __init__(self, model: Recommender, test: Ratings, name: str, metrics: Sequence[str]) -> None:
         domain, longest = test.domains[name], max((int(m.partition("@")[2]) for m in metrics if "@" in m), default=0)
-        scale = domain.scale.values
-        liked = domain.ratings >= scale[0] + LIKED * (scale[-1] - scale[0])
+        liked = domain.liked
         users, self.rows = np.unique(domain.user[liked], return_inverse=True)
         self.items = domain.item[liked]
         if longest and self.rows.size:
@@ -325,6 +325,19 @@ def _single_threaded() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _ctrl_c_held() -> Iterator[None]:
+    """Processes started inside never get Ctrl-C, not even while they begin; ours comes as soon as they have begun."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_ctrl_c() -> None:

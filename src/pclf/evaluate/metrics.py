@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pclf.errors import DataError
+from pclf.errors import ArgumentError, DataError
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.integer[Any]]
@@ -66,7 +66,7 @@ def coverage(proba: ArrayLike, levels: ArrayLike, *, mass: float = 0.8, whole_le
     `mass` exactly. `whole_levels` takes the border levels whole, as one would print them: `mass` or more.
     """
     if not 0 < mass < 1:
-        raise ValueError(f"mass must be between 0 and 1; got {mass}.")
+        raise ArgumentError(f"mass must be between 0 and 1; got {mass}.")
     p, came = _distribution(proba, levels)
     low, high = (1 - mass) / 2, (1 + mass) / 2
     own = p[np.arange(len(came)), came]
@@ -147,7 +147,7 @@ def _distribution(proba: ArrayLike, levels: ArrayLike) -> tuple[Floats, Ints]:
 def _hits(n: int, lists: ArrayLike, rows: ArrayLike, items: ArrayLike) -> tuple[NDArray[np.bool_], Ints]:
     """Which of the first n places hold a relevant item, (U, n), and how many such items there are, (U,)."""
     if n < 1:
-        raise ValueError(f"n must be at least 1; got {n}.")
+        raise ArgumentError(f"n must be at least 1; got {n}.")
     places = np.asarray(lists, np.int64)[:, :n]
     row, item = np.asarray(rows, np.int64), np.asarray(items, np.int64)
     if not row.size:

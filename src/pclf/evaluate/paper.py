@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pclf.engines.cpu import cores
-from pclf.errors import DataError, UnknownNameError, did_you_mean
+from pclf.errors import ArgumentError, DataError, UnknownNameError, did_you_mean
 from pclf.evaluate import protocol, tables
 from pclf.evaluate.compare import fit_timed, mean_sd, run_all, score
 from pclf.evaluate.metrics import mae
@@ -314,9 +314,9 @@ def _checked(pairs: Sequence[str], givens: Sequence[int], repeats: int,
     most = min(MORE_THAN.values())
     for given in givens:
         if not 1 <= given <= most:
-            raise ValueError(f"given must be 1 to {most}, for every test user to be tested; got {given}.")
+            raise ArgumentError(f"given must be 1 to {most}, for every test user to be tested; got {given}.")
     if repeats < 1:
-        raise ValueError(f"repeats must be at least 1; got {repeats}.")
+        raise ArgumentError(f"repeats must be at least 1; got {repeats}.")
     return PRESETS if preset == "both" else (preset,)
 
 

@@ -3,18 +3,24 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.data.ratings import Ratings
+from pclf.door import at_least_0, check_array, check_keys, check_names
+from pclf.errors import ModelFileError
 from pclf.factors.choices import Choice
 from pclf.factors.hyper import Hyper
-from pclf.factors.population import Population
+from pclf.factors.population import HIGHEST, SMALLEST, Population, correlation
 from pclf.factors.rows import Floats, logits, tilts
 
 FEW = 3.0            # ratings with which half of a taste is known
 CROWD = 5.0          # choosers with which half of an item's company is known
+LARGEST = 1e6        # number in a row of a sound model, and squared the largest that single precision must hold
+FAR = 1e9            # the same for places of choices: those of rare items are far out
 NOWHERE = 1e-8       # squared distance from the middle that is rounding, not a direction
 Rated = Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]]    # by domain: items and levels
 
@@ -75,8 +81,8 @@ class DomainFactors:
         size = self.users.shape[1]
         taste = (rows[:, self.n_shape:size] - self.user_weights[0, self.n_shape:]) @ self.item_factors.T
         out: Floats = np.exp(self.appeal * taste)
-        share = self.n_item / max(1, self.n_item.sum())
-        return out / np.maximum(out @ share, 1e-12)[:, None]
+        out /= np.maximum(out @ (self.n_item / max(1, self.n_item.sum())), 1e-12)[:, None]
+        return out
 
     @cached_property
     def better(self) -> Floats:
@@ -165,7 +171,7 @@ class Factors:
         """The row of a new item from its attributes and a few ratings; the users' rows count as certain. (D,)"""
         own, z = self.domains[domain], self.names.index(domain)
         chose = users[levels >= own.least]
-        about = about_items(np.array([len(chose)]), own.count, own.choosers.of_one(chose)[None])
+        about: Floats = about_items(np.array([len(chose)]), own.count, own.choosers.of_one(chose)[None])
         mean = about @ own.item_weights
         if attributes is not None and own.attribute_weights is not None:
             mean = mean + attributes @ own.attribute_weights
@@ -181,7 +187,8 @@ class Factors:
         company = company_of(rows.sum(axis=0)[None], np.array([len(users)]), row[:, own.n_shape:], self.n_attribute)
         if not len(users):
             company = np.average(own.company, weights=own.n_item + 1e-9, keepdims=True)
-        return with_extras(row, company, unknown(len(users)))[0]
+        out: Floats = with_extras(row, company, unknown(len(users)))[0]
+        return out
 
     def _gap(self, there: DomainFactors, rows: Floats, about: Floats, gain: Floats) -> Floats:
         """How far rows are from where people are expected, for what it says about their rows elsewhere. (n, D)
@@ -243,24 +250,129 @@ class Factors:
                 "freedom": [self.people.freedom, self.things.freedom], "hyper": asdict(self.hyper)}
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], described: Mapping[str, Any]) -> "Factors":
-        def domain(z: int) -> DomainFactors:
-            own = {key.removeprefix(f"{prefix}.{z}."): array for key, array in arrays.items()
-                   if key.startswith(f"{prefix}.{z}.")}
-            choices = {name: Choice(own.pop(f"{name}.places"), own.pop(f"{name}.variance"), own.pop(f"{name}.turn", None))
-                       for name in ("chosen", "choosers")}
-            return DomainFactors(**{"attribute_weights": None, **own, **choices})    # type: ignore[arg-type]
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], described: Any, data: Ratings) -> "Factors":
+        """What `to_arrays` and `described` gave, for these ratings. It is from a file, so it is checked."""
+        check_keys("factors", described, {"domains": [data.domains.__contains__], "same_choices": bool,
+                                          "n_attribute": int, "freedom": [at_least_0], "hyper": dict})
+        names, hyper = described["domains"], Hyper.from_description(described["hyper"])
+        if not names or len(set(names)) < len(names) or len(described["freedom"]) != 2:
+            raise ModelFileError("factors must have domains, each once, and two degrees of freedom")
+        file = _Arrays(prefix, arrays)
+        domains = {name: _domain(file, z, data, name) for z, name in enumerate(names)}
+        sizes = {own.item_factors.shape[1] for own in domains.values()}
+        if len(sizes) > 1 or not 0 <= described["n_attribute"] <= min(sizes):
+            raise ModelFileError(f"all domains must have as many factors, and {described['n_attribute']} of them along "
+                                 f"attributes; got {', '.join(map(str, sorted(sizes)))}")
+        if described["same_choices"] and len({len(own.chosen.variance) for own in domains.values()}) > 1:
+            raise ModelFileError("choices that mean the same in all domains must have as many places in each")
+        shapes = tuple(own.n_shape for own in domains.values())
+        people, things = (_population(file, side, shapes, [own.users.shape[1] for own in domains.values()], freedom)
+                          for side, freedom in zip(("people", "things"), described["freedom"], strict=True))
+        strange = file.floats("strange", {"domains": len(names)}, low=0, high=1)
+        file.check_all_read()
+        return cls(domains, people, things, described["same_choices"], described["n_attribute"], strange, hyper)
 
-        def population(side: str, freedom: float) -> Population:
-            n = len(described["domains"])
-            between = {(a, b): arrays[f"{prefix}.{side}.between.{a}.{b}"] for a in range(n) for b in range(a + 1, n)}
-            return Population(tuple(own.n_shape for own in domains.values()),
-                              tuple(arrays[f"{prefix}.{side}.own.{z}"] for z in range(n)), between, freedom)
 
-        domains = {name: domain(z) for z, name in enumerate(described["domains"])}
-        return cls(domains, population("people", described["freedom"][0]), population("things", described["freedom"][1]),
-                   described["same_choices"], described["n_attribute"], arrays[f"{prefix}.strange"],
-                   Hyper(**described["hyper"]))
+class _Arrays:
+    """Arrays of a file under one name, each of which is looked at when it is read."""
+
+    def __init__(self, prefix: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        self.prefix, self.arrays = prefix, arrays
+        self.read: list[str] = []
+
+    def floats(self, name: str, shape: Mapping[str, int | None], low: float = -LARGEST,
+               high: float = LARGEST) -> Floats:
+        return check_array(f"{self.prefix}.{name}", self._one(name), dtype="float", shape=shape, low=low, high=high)
+
+    def whole(self, name: str, shape: Mapping[str, int | None], high: int = 1 << 53) -> NDArray[np.int64]:
+        return check_array(f"{self.prefix}.{name}", self._one(name), dtype="int64", shape=shape, low=0, high=high)
+
+    def has(self, name: str) -> bool:
+        return f"{self.prefix}.{name}" in self.arrays
+
+    def check_all_read(self) -> None:
+        there = [name for name in self.arrays if name.startswith(f"{self.prefix}.")]
+        check_names(self.prefix, there, self.read)
+
+    def _one(self, name: str) -> NDArray[Any]:
+        self.read.append(f"{self.prefix}.{name}")
+        check_names(self.prefix, self.arrays, self.read[-1:], self.arrays)
+        return self.arrays[self.read[-1]]
+
+
+def _domain(file: _Arrays, z: int, data: Ratings, name: str) -> DomainFactors:
+    from pclf.engines.cpu_rows import squares
+
+    d = data[name]
+    n_users, n_items, n_levels = d.n_users, d.n_items, len(d.scale)
+    users = file.floats(f"{z}.users", {"users": n_users, "D": None})
+    size, shape = users.shape[1], len(tilts(n_levels))
+    if size < shape:
+        raise ModelFileError(f"{file.prefix}.{z}.users must have at least the {shape} numbers of a shape; got {size}")
+    chosen, choosers = (_choice(file, f"{z}.{kind}", what, n)
+                        for kind, what, n in (("chosen", "items", n_items), ("choosers", "users", n_users)))
+    if len(chosen.variance) != len(choosers.variance):
+        raise ModelFileError(f"{file.prefix}.{z} must have as many places of items as of users")
+    n_factors, n_places, width = size - shape, len(chosen.variance), squares(np.zeros((0, size - shape))).shape[1]
+    weights = None
+    if file.has(f"{z}.attribute_weights"):
+        n_features = 0 if data.attributes is None else len(data.attributes.features)
+        weights = file.floats(f"{z}.attribute_weights", {"attributes": n_features, "D": size})
+    square = check_squares(f"{file.prefix}.{z}.item_square", n_factors, file.floats(
+        f"{z}.item_square", {"items": n_items, "squares": width}, -LARGEST**2, LARGEST**2))
+    count = file.floats(f"{z}.count", {"numbers": 4})
+    if count[1] <= 0:
+        raise ModelFileError(f"{file.prefix}.{z}.count must have a positive spread; got {count[1]}")
+    return DomainFactors(
+        users, file.floats(f"{z}.items", {"items": n_items, "D": size}),
+        file.floats(f"{z}.base", {"levels": n_levels}), square,
+        file.floats(f"{z}.user_weights", {"places and one": 1 + n_places, "D": size}),
+        file.floats(f"{z}.item_weights", {"places and three": 3 + n_places, "D": size}), weights,
+        file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers, count,
+        file.whole(f"{z}.n_rated", {"users": n_users}), file.whole(f"{z}.n_item", {"items": n_items}),
+        file.floats(f"{z}.company", {"items": n_items}), file.floats(f"{z}.gain", {"users": n_users}),
+        file.floats(f"{z}.new_items", {"items": n_items, "factors and one": 1 + n_factors}),
+        file.floats(f"{z}.appeal", {"number": 1}, 0, LARGEST).reshape(()),
+        file.floats(f"{z}.picks", {"users": n_users}), file.whole(f"{z}.least", {"level": 1}, n_levels - 1).reshape(()),
+        file.floats(f"{z}.lift", {"numbers": 2}))
+
+
+def check_squares(name: str, n: int, square: Floats) -> Floats:
+    """Lower triangles of E[f f'] with zeros behind them: no product may be larger than those of squares allow."""
+    place = 0
+    diagonal = square[:, [i * (i + 3) // 2 for i in range(n)]]
+    if diagonal.min(initial=0) < 0 or square[:, n * (n + 1) // 2:].any():
+        raise ModelFileError(f"{name} must have squares, which are not negative, and zeros behind them")
+    roots = np.sqrt(diagonal) * (1 + 1e-3) + 1e-4
+    for i in range(n):
+        if (np.abs(square[:, place:place + i + 1]) > roots[:, i:i + 1] * roots[:, :i + 1]).any():
+            raise ModelFileError(f"{name} must have products that go with its squares")
+        place += i + 1
+    return square
+
+
+def _choice(file: _Arrays, name: str, what: str, n: int) -> Choice:
+    places = file.floats(f"{name}.places", {what: n, "places": None}, -FAR, FAR)
+    size = places.shape[1]
+    variance, turn = file.floats(f"{name}.variance", {"places": size}, 0, FAR**2), None
+    if file.has(f"{name}.turn"):
+        turn = file.floats(f"{name}.turn", {"places": size, "turned": size}, -1 - 1e-3, 1 + 1e-3)
+    return Choice(places, variance, turn)
+
+
+def _population(file: _Arrays, side: str, shapes: tuple[int, ...], sizes: Sequence[int],
+                freedom: float) -> Population:
+    """Covariances with which can be computed: symmetric and positive, in each domain and over all of them."""
+    own = tuple(file.floats(f"{side}.own.{z}", {"D": n, "again D": n}) for z, n in enumerate(sizes))
+    between = {(a, b): file.floats(f"{side}.between.{a}.{b}", {"D": sizes[a], "other D": sizes[b]}, -1, 1)
+               for a, b in combinations(range(len(sizes)), 2)}
+    out = Population(shapes, own, between, freedom)
+    for z, block in enumerate(own):
+        if np.abs(block - block.T).max() > 1e-6 * np.abs(block).max() or np.linalg.eigvalsh(block)[0] < SMALLEST / 2:
+            raise ModelFileError(f"{file.prefix}.{side}.own.{z} must be a covariance: symmetric and positive")
+    if np.linalg.eigvalsh(correlation(out))[0] < (1 - HIGHEST) / 2:
+        raise ModelFileError(f"{file.prefix}.{side}.between must be correlations that do not contradict each other")
+    return out
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,11 @@
 """Hyper: the settings of the factor model that are not learned from the data."""
 
 from dataclasses import dataclass
+from typing import Any
+
+from pclf.door import at_least_0, check_keys, positive
+
+LONGEST = 1000       # steps, axes and dimensions that a model from a file may have
 
 
 @dataclass(frozen=True)
@@ -21,3 +26,19 @@ class Hyper:
     habit: float = 0.95       # correlation of a person's rows in two domains before common people say what it is
     sameness: float = 0.95    # the same for a thing that is sold in two domains
     draw: float = 0.5         # absences of an item are drawn by this power of its events
+
+    @classmethod
+    def from_description(cls, described: Any) -> "Hyper":
+        """What `asdict` gave, from a file: of the kinds that the defaults have."""
+        def few(value: Any) -> bool:
+            """a whole number of at most 1000"""
+            return value == 0 or (positive(value) and value <= LONGEST)
+
+        def few_or_none(value: Any) -> bool:
+            """a whole number of at most 1000, or null"""
+            return value is None or few(value)
+
+        kinds = {int: few, float: at_least_0, type(None): few_or_none}
+        check_keys("hyper", described, {name: kinds[type(field.default)]
+                                        for name, field in cls.__dataclass_fields__.items()})
+        return cls(**described)

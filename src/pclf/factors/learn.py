@@ -65,6 +65,11 @@ class Ties:
     attributes: bool
 
     @property
+    def number(self) -> int:
+        """How many bridges there are."""
+        return self.people + self.things + self.attributes
+
+    @property
     def any(self) -> bool:
         return self.people or self.things or self.attributes
 

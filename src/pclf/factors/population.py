@@ -98,14 +98,14 @@ class Population:
         """With other correlations; where more than two domains make them contradict each other, all are lowered."""
         made = replace(self, between=dict(between))
         if len(self.own) > 2:
-            smallest = np.linalg.eigvalsh(_correlation(made))[0]
+            smallest = np.linalg.eigvalsh(correlation(made))[0]
             if smallest < 1 - HIGHEST:
                 lower = HIGHEST / (1 - smallest)
                 made = replace(self, between={pair: lower * k for pair, k in between.items()})
         return made
 
 
-def _correlation(population: Population) -> Floats:
+def correlation(population: Population) -> Floats:
     """K of all domains, with ones on the diagonal."""
     plain = replace(population, own=tuple(np.eye(n) for n in population.sizes))
     return plain.covariance

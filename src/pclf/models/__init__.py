@@ -4,19 +4,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pclf.errors import ModelFileError, UnknownNameError, did_you_mean
+from pclf.errors import UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
     from pclf.models.base import Recommender
     from pclf.models.bias import Bias as Bias
     from pclf.models.cbt import CBT as CBT
+    from pclf.models.ease import EASE as EASE
     from pclf.models.fmm import FMM as FMM
     from pclf.models.nmf import NMF as NMF
     from pclf.models.pclf import PCLF as PCLF
+    from pclf.models.popular import Popular as Popular
     from pclf.models.rmgm import RMGM as RMGM
     from pclf.models.talmud import TALMUD as TALMUD
 
-NAMES = ("PCLF", "RMGM", "FMM", "CBT", "TALMUD", "NMF", "Bias")
+NAMES = ("PCLF", "RMGM", "FMM", "CBT", "TALMUD", "NMF", "Bias", "EASE", "Popular")
+RANKERS = ("EASE", "Popular")     # of these, those that sort items and predict no ratings
 
 
 def create(name: str, **settings: Any) -> "Recommender":
@@ -27,18 +30,20 @@ def create(name: str, **settings: Any) -> "Recommender":
     return getattr(import_module(f"pclf.models.{name.lower()}"), by_lower[name.lower()])(**settings)  # type: ignore[no-any-return]
 
 
-def load(path: str | Path) -> "Recommender":
-    """A model that `save` wrote; of a class of your own, once that is imported."""
-    from pclf import storage
+def load(path: str | Path, *, key: str | bytes | None = None) -> "Recommender":
+    """A model that `save` wrote; of a class of your own, once that is imported.
+
+    key: the secret that it must have been saved with. Without one, a file is known to be whole and to hold a model, but
+    not who made it.
+    """
+    from pclf import door, storage
     from pclf.models.base import Recommender
 
-    file = storage.load(path)
+    file = storage.load(path, key)
     own = {kind.__name__: kind for kind in _children(Recommender)}
-    try:
+    with door.opening(path):
         model = own[file.kind](**file.settings) if file.kind in own else create(file.kind, **file.settings)
         model._restore(file.data, file.arrays, file.extra)
-    except (UnknownNameError, TypeError, KeyError) as error:
-        raise ModelFileError(f"{path} holds a {file.kind} model that this version cannot read: {error}.") from None
     return model
 
 

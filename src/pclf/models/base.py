@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.engines.cpu import by_row
-from pclf.errors import DataError, NotFittedError, UnknownNameError, did_you_mean
+from pclf.errors import ArgumentError, DataError, NotFittedError, UnknownNameError, did_you_mean
 from pclf.models.people import Guest, People, find
 from pclf.serving.lists import Recommendation, Recommendations, best
 from pclf.serving.shaping import Shaping, attribute_values
@@ -110,7 +110,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         boosts: {item: what its score is multiplied by}.
         """
         if n < 1:
-            raise ValueError(f"n must be at least 1; got {n}.")
+            raise ArgumentError(f"n must be at least 1; got {n}.")
         target, rank = self._domain(domain), self._rank(rank_by)
         n = min(n, max(1, target.n_items))
         single = users is not None and not is_batch(users)
@@ -166,12 +166,15 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         """Vectors of items that are alike in the same direction. (V, D)"""
         return self._factors(domain)[1]
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file (safetensors with a JSON manifest), replacing it whole or not at all."""
+    def save(self, path: str | Path, *, key: str | bytes | None = None, force: bool = False) -> None:
+        """Write the model to one file (safetensors with a JSON manifest), replacing it whole or not at all.
+
+        key: a secret to sign it with, for `pclf.load(path, key=...)`. force: replace a file that is no model, too.
+        """
         from pclf import storage
 
         self._check_fitted()
-        storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state())
+        storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state(), key=key, force=force)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings and, once fitted, the domains with what their predictions are made of."""
@@ -213,22 +216,22 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         return {f"from {source}": weight for source, weight in getattr(self, "weights_", {}).get(domain, {}).items()}
 
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
-        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+        raise ArgumentError(f"{type(self).__name__} is a base class: use one of its models.")
 
     def _factors(self, domain: str) -> tuple[Floats, Floats]:
         """(users of the domain, D) and (items of the domain, D); their products are ratings."""
-        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+        raise ArgumentError(f"{type(self).__name__} is a base class: use one of its models.")
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Arrays, and what else JSON can hold."""
-        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+        raise ArgumentError(f"{type(self).__name__} is a base class: use one of its models.")
 
     def _restore(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         self._set_state(data, arrays, extra)
         self._keep(data)
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
-        raise TypeError(f"{type(self).__name__} is a base class: use one of its models.")
+        raise ArgumentError(f"{type(self).__name__} is a base class: use one of its models.")
 
     def _keep(self, ratings: Ratings) -> None:
         """Fitted from here on. Set last, so that a failed fit leaves no half-fitted model."""
@@ -247,7 +250,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
     def _check_rule(self, rule: str) -> None:
         if rule not in self.rules:
             known = ", ".join(self.rules)
-            raise ValueError(f"rule must be one of: {known} (for {type(self).__name__}); got {rule!r}.")
+            raise ArgumentError(f"rule must be one of: {known} (for {type(self).__name__}); got {rule!r}.")
 
     def _domain(self, name: str) -> Domain:
         self._check_fitted()
@@ -349,8 +352,8 @@ def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
         return data
     if isinstance(data, Mapping):
         return Ratings.from_frames(data)
-    raise TypeError(f"data must be Ratings or a dict of data frames, one a domain; got {type(data).__name__}. "
-                    f"See Ratings.from_frame for one long frame.")
+    raise ArgumentError(f"data must be Ratings or a dict of data frames, one a domain; got {type(data).__name__}. "
+                        f"See Ratings.from_frame for one long frame.")
 
 
 def is_batch(ids: Any) -> bool:
@@ -369,13 +372,13 @@ def in_order(users: Any, items: Any) -> None:
     """Pairs are made of users and items in order, and a set has none."""
     for what, ids in (("users", users), ("items", items)):
         if isinstance(ids, (set, frozenset)):
-            raise TypeError(f"{what} must come in an order to be paired; got a set. Pass a list.")
+            raise ArgumentError(f"{what} must come in an order to be paired; got a set. Pass a list.")
 
 
 def check_pairs(users: Any, items: Any) -> None:
     if len(users) != len(items) and 1 not in (len(users), len(items)):
-        raise ValueError(f"users and items must be equally many, or one of either; got {len(users):,} users and "
-                         f"{len(items):,} items.")
+        raise ArgumentError(f"users and items must be equally many, or one of either; got {len(users):,} users and "
+                            f"{len(items):,} items.")
 
 
 def _items(ids: Any) -> list[Hashable]:

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Domain, Ratings
-from pclf.errors import DataError
+from pclf.door import check_array, check_names
+from pclf.errors import ArgumentError, DataError
 from pclf.models.base import Floats
 from pclf.models.codebook import Labels, closest, learn_codebook, one_hot
 from pclf.models.factors import _Factorised, check_whole, has_ratings
@@ -85,7 +86,7 @@ class CBT(_Factorised):
         check_whole(1, n_user_clusters=self.n_user_clusters, n_item_clusters=self.n_item_clusters,
                     max_iter=self.max_iter, n_restarts=self.n_restarts)
         if self.codebook not in CODEBOOKS:
-            raise ValueError(f"codebook must be one of: {', '.join(CODEBOOKS)}; got {self.codebook!r}.")
+            raise ArgumentError(f"codebook must be one of: {', '.join(CODEBOOKS)}; got {self.codebook!r}.")
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, extra = super()._state()
@@ -95,8 +96,11 @@ class CBT(_Factorised):
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         super()._set_state(data, arrays, extra)
-        self.codebooks_ = {name: arrays[f"codebook.{z}"]
-                           for z, name in enumerate(data.domains) if f"codebook.{z}" in arrays}
+        names = {f"codebook.{z}": name for z, name in enumerate(data.domains)}
+        check_names("the model", [n for n in arrays if n.startswith("codebook.")], (), names)
+        self.codebooks_ = {name: check_array(key, arrays[key], dtype="float", shape={"K": None, "L": None},
+                                             low=0, high=data.n_levels - 1)
+                           for key, name in names.items() if key in arrays}
 
 
 def other_domains(ratings: Ratings, target: str, wanted: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pclf.errors import ArgumentError
 from pclf.factors.rows import softmax
 from pclf.models.base import Floats, is_batch
 from pclf.models.people import Guest, Items, People, Users, find
@@ -107,7 +108,7 @@ def clusters(model: "Mixture", n: int = 10) -> list[Cluster]:
 def explain(model: "Mixture", domain: str, user: Any, item: Hashable, user_domain: str | None) -> Explanation:
     target = model._domain(domain)
     if is_batch(user) or is_batch(item):
-        raise ValueError(f"one prediction is explained at a time; got {user!r} and {item!r}.")
+        raise ArgumentError(f"one prediction is explained at a time; got {user!r} and {item!r}.")
     people = find(model.data_, domain, [user], user_domain)
     users, items = model._users(people), model._items(domain, item)
     distribution = model._distribution(domain, users, items)[0]
@@ -220,10 +221,10 @@ def similar_items(model: "Mixture", domain: str, item: Hashable, n: int, to: str
     part = model.factors_.get(to)
     axes = _common_axes(part, domain, to) if part is not None and domain in part.domains else slice(0, 0)
     if model.layout_.separate_users and to != domain:
-        raise ValueError(f"{type(model).__name__} fits each domain apart, so items of {domain!r} and {to!r} do not "
-                         f"compare. Use PCLF or RMGM.")
+        raise ArgumentError(f"{type(model).__name__} fits each domain apart, so items of {domain!r} and {to!r} do not "
+                            f"compare. Use PCLF or RMGM.")
     if n < 1:
-        raise ValueError(f"n must be at least 1; got {n}.")
+        raise ArgumentError(f"n must be at least 1; got {n}.")
     code = source.items.code(item, f"item in {domain!r}")
     if part is not None and axes.stop > axes.start:
         counts = _counts(target.item, target.n_items)

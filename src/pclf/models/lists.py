@@ -126,7 +126,7 @@ class Lists:
             return None
         row = np.repeat(np.arange(len(told)), [len(ratings) for ratings in told])
         item = d.items.encode([item for ratings in told for item in ratings])
-        grade = np.ones(len(row))
+        grade: Floats = np.ones(len(row))
         if not d.events:
             grade = LEAST + (1 - LEAST) * _place(d, np.array([r for ratings in told for r in ratings.values()], float))
         return as_rows(row, item, grade, (len(told), d.n_items))

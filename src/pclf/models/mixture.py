@@ -23,7 +23,8 @@ from pclf.clusters.mstep import Means, Priors
 from pclf.clusters.state import Engine, Params
 from pclf.data.events import DRAWN, absences, with_absences
 from pclf.data.ratings import Ratings
-from pclf.errors import UnknownNameError, did_you_mean
+from pclf.door import check_keys, check_names, finite, positive, share
+from pclf.errors import ArgumentError, ModelFileError, UnknownNameError, brief, did_you_mean
 from pclf.factors.fitted import DomainFactors, Factors
 from pclf.factors.rows import softmax
 from pclf.models import insight, weights
@@ -221,7 +222,8 @@ class Mixture(_Contract):
         """
         self._check_fitted()
         if not isinstance(ratings, Mapping):
-            raise ValueError(f"a guest's ratings must be given as {{domain: {{item: rating}}}}; got {ratings!r}.")
+            raise ArgumentError(f"a guest's ratings must be given as {{domain: {{item: rating}}}}; got "
+                                f"{brief(ratings)}.")
         told = {name: self._as_told(name, given, "item") for name, given in ratings.items()}
         rated = {name: self._codes_and_values(name, given) for name, given in told.items()}
         placed = {id(part): part.place(rated) for part in self.factors_.values()}
@@ -236,7 +238,7 @@ class Mixture(_Contract):
         told = self._as_told(domain, ratings, "user") if ratings else {}
         known = self._attribute_row(domain, attributes)
         if not told and known is None:
-            raise ValueError(f"a new item of {domain!r} needs at least one rating, or attributes; got neither.")
+            raise ArgumentError(f"a new item of {domain!r} needs at least one rating, or attributes; got neither.")
         users = np.array([target.users.code(user, f"user in {domain!r}") for user in told], np.int32)
         values = self._to_values(domain, told)
         if target.events:                        # those who would have been drawn for an item
@@ -279,7 +281,10 @@ class Mixture(_Contract):
         return means
 
     def _layout(self, ratings: Ratings) -> Layout:
-        raise TypeError(f"{type(self).__name__} must say which views it has.")
+        raise ArgumentError(f"{type(self).__name__} must say which views it has.")
+
+    def _check_settings(self, ratings: Ratings) -> None:
+        self._check_annealing(ratings)
 
     def _check_annealing(self, ratings: Ratings) -> None:
         """The settings of the clusters."""
@@ -289,19 +294,20 @@ class Mixture(_Contract):
             check_whole(1, "'auto' or ", n_restarts=self.n_restarts)
         for name in ("common", "users", "factors"):
             if name in ratings.domains:
-                raise ValueError(f"a domain must not be called {name!r}: a part of the model is. Give it another name.")
+                raise ArgumentError(f"a domain must not be called {name!r}: a part of the model is. Give it another "
+                                    f"name.")
         for view in self._layout(ratings).views:
             check_whole(1, **{f"the number of item clusters of the view {view.name!r}": view.n_clusters})
         for name in ("user_prior", "item_prior", "table_prior", "tol"):
             value = getattr(self, name)
             if not is_real(value) or not 0 <= value < np.inf:    # NaN is not either
-                raise ValueError(f"{name} must be 0 (off) or positive; got {value!r}.")
+                raise ArgumentError(f"{name} must be 0 (off) or positive; got {value!r}.")
         if not isinstance(self.betas, (tuple, list)) or not self.betas or any(
                 not is_real(beta) or not 0 < beta <= 1 for beta in self.betas):
-            raise ValueError(f"betas must be one or more numbers in (0, 1]; got {self.betas!r}.")
+            raise ArgumentError(f"betas must be one or more numbers in (0, 1]; got {self.betas!r}.")
         for name, known in (("start", STARTS), ("combine", ("average", "best"))):
             if getattr(self, name) not in known:
-                raise ValueError(f"{name} must be one of: {', '.join(known)}; got {getattr(self, name)!r}.")
+                raise ArgumentError(f"{name} must be one of: {', '.join(known)}; got {getattr(self, name)!r}.")
         if self.n_user_clusters > ratings.n_users:
             warnings.warn(f"n_user_clusters={self.n_user_clusters} is more than the {ratings.n_users} users; "
                           f"some clusters will stay empty.", UserWarning, stacklevel=4)
@@ -386,7 +392,7 @@ class Mixture(_Contract):
         for i in np.flatnonzero(~known & ~people.visiting):
             guest = people.ids[int(i)]
             if guest.model != self._mark:
-                raise ValueError("this guest was placed by another fit: call fold_in of this model again.")
+                raise ArgumentError("this guest was placed by another fit: call fold_in of this model again.")
             for own, theirs in zip(memberships, guest.memberships[domain], strict=True):
                 own[i] = theirs
             if rows is not None:
@@ -398,9 +404,9 @@ class Mixture(_Contract):
             return Items.joined([self._items(domain, item) for item in items])
         if isinstance(items, NewItem):
             if items.model != self._mark:
-                raise ValueError("this new item was placed by another fit: call fold_in_item of this model again.")
+                raise ArgumentError("this new item was placed by another fit: call fold_in_item of this model again.")
             if items.domain != domain:
-                raise ValueError(f"this new item belongs to {items.domain!r}; got domain {domain!r}.")
+                raise ArgumentError(f"this new item belongs to {items.domain!r}; got domain {domain!r}.")
             return Items([{i: p[None, :] for i, p in member.items()} for member in items.memberships],
                          None if items.row is None else items.row[None, :])
         return self._known_items(domain, self._item_codes(self._domain(domain), as_list(items)))
@@ -503,8 +509,8 @@ class Mixture(_Contract):
         if attributes is None:
             return None
         if self.data_.attributes is None:
-            raise ValueError(f"the items of {domain!r} were fitted without attributes, so a new one cannot be placed "
-                             f"by them. Pass attributes= to Ratings and fit again.")
+            raise ArgumentError(f"the items of {domain!r} were fitted without attributes, so a new one cannot be "
+                                f"placed by them. Pass attributes= to Ratings and fit again.")
         row: Floats = self.data_.attributes.encode([attributes]).toarray()
         return row
 
@@ -514,7 +520,7 @@ class Mixture(_Contract):
         if isinstance(given, Mapping):
             return dict(given)
         if not self._domain(domain).events or isinstance(given, str) or not isinstance(given, Iterable):
-            raise ValueError(f"{domain!r} must be given as {{{what}: rating}}; got {given!r}.")
+            raise ArgumentError(f"{domain!r} must be given as {{{what}: rating}}; got {brief(given)}.")
         return dict.fromkeys(given, 1.0)
 
     def _codes_and_values(self, domain: str,
@@ -539,7 +545,8 @@ class Mixture(_Contract):
         places, off = scale.locate(np.array(list(ratings.values()), np.float64))
         for (name, rating), bad in zip(ratings.items(), off, strict=True):
             if bad:
-                raise ValueError(f"the rating of {name!r} must be on the scale of {domain!r}, {scale}; got {rating!r}.")
+                raise ArgumentError(f"the rating of {brief(name)} must be on the scale of {domain!r}, {scale}; got "
+                                    f"{brief(rating)}.")
         return places
 
     def __getstate__(self) -> dict[str, Any]:
@@ -558,12 +565,52 @@ class Mixture(_Contract):
             "transfer": {name: t.to_list() for name, t in self.transfer_.items()}}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
-        parts = [Factors.from_arrays(f"factors.{i}", arrays, described) for i, described in enumerate(extra["factors"])]
-        self._adopt(data, Clusters.from_arrays(data, arrays, extra["clusters"]),
-                    tuple(Step(*step) for step in extra["trace"]), extra["interrupted"],
+        with warnings.catch_warnings():          # about the size of a fit that is over
+            warnings.simplefilter("ignore")
+            self._check_settings(data)
+        _check_extra(extra, data)
+        parts = [Factors.from_arrays(f"factors.{i}", arrays, described, data)
+                 for i, described in enumerate(extra["factors"])]
+        clusters = Clusters.from_arrays(data, arrays, extra["clusters"])
+        _check_views(clusters.layout, self._layout(data))
+        check_names("the model", arrays, (), [name for name in arrays if name.startswith("member.") or any(
+            name.startswith(f"factors.{i}.") for i in range(len(parts)))])
+        for name, i in extra["factors_of"].items():
+            if i >= len(parts) or name not in parts[i].domains:
+                raise ModelFileError(f"factors_of {name} must be a part that has the domain; got {i}")
+        if set(extra["factors_of"].values()) != set(range(len(parts))):
+            raise ModelFileError("factors must be those of some domain")
+        self._adopt(data, clusters, tuple(Step(*step) for step in extra["trace"]), extra["interrupted"],
                     {name: parts[i] for name, i in extra["factors_of"].items()})
         self.factor_weights_ = extra["factor_weights"]
         self.transfer_ = {name: Transfer.from_list(t) for name, t in extra["transfer"].items()}
+
+
+def _check_extra(extra: dict[str, Any], data: Ratings) -> None:
+    """What a mixture keeps besides arrays: of which part the factors are, and what was found on the way."""
+    def step(value: Any) -> bool:
+        """a step of EM: iteration, beta, objective, held out or null, seconds"""
+        return (isinstance(value, list) and len(value) == 5 and positive(value[0])
+                and all(v is None or finite(v) for v in value[1:]) and None not in (*value[1:3], value[4]))
+
+    def place(value: Any) -> bool:
+        """a whole number of at least 0"""
+        return value == 0 or positive(value)
+
+    check_keys("the model", extra, {"clusters": dict, "factors": [dict], "factors_of": {str: place},
+                                    "factor_weights": {str: share}, "trace": [step], "interrupted": bool,
+                                    "transfer": {str: Transfer.is_list}})
+    check_names("factors_of", extra["factors_of"], (), data.domains)
+    check_names("factor_weights", extra["factor_weights"], extra["factors_of"])
+    check_names("transfer", extra["transfer"], data.domains)
+
+
+def _check_views(found: Layout, own: Layout) -> None:
+    """A model of this class has these views; how many clusters they have may have been set anew after the fit."""
+    if [(v.name, v.domains) for v in found.views] != [(v.name, v.domains) for v in own.views] \
+            or found.separate_users != own.separate_users:
+        raise ModelFileError(f"the layout must have the views {', '.join(view.name for view in own.views)}; got "
+                                f"{', '.join(view.name for view in found.views)}")
 
 
 def of_domain(setting: Any, name: str, what: str, names: list[str]) -> Any:
@@ -574,13 +621,13 @@ def of_domain(setting: Any, name: str, what: str, names: list[str]) -> Any:
         if key not in names:
             raise UnknownNameError(did_you_mean(key, names, f"domain in {what}"))
     if name not in setting:
-        raise ValueError(f"{what} must name every domain; {name!r} is missing from {dict(setting)}.")
+        raise ArgumentError(f"{what} must name every domain; {name!r} is missing from {brief(dict(setting))}.")
     return setting[name]
 
 
 def checked(weight: Any, what: str, domain: str) -> float:
     if not is_real(weight) or not 0 <= weight <= 1:
-        raise ValueError(f"{what} must be 'auto' or a number between 0 and 1; got {weight!r} for domain {domain!r}.")
+        raise ArgumentError(f"{what} must be 'auto' or a number between 0 and 1; got {weight!r} for domain {domain!r}.")
     return float(weight)
 
 

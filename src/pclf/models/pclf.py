@@ -16,7 +16,7 @@ Against RMGM: domains keep patterns of their own. Against FMM: they share some. 
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
 from typing import Any, Self
@@ -32,7 +32,7 @@ from pclf.choice import learn as learn_choices
 from pclf.data.events import absences, with_absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
-from pclf.errors import EngineError
+from pclf.errors import ArgumentError, EngineError, ModelFileError
 from pclf.factors import learn as factor_model
 from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
@@ -55,6 +55,7 @@ MANY = 150_000                 # ratings that support more than the fewest
 AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
 ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
 APART = Ties(False, False, False)
+HARM = 1.5                     # standard errors by which a bridge must harm to be left out
 TOGETHER = 4096                # people whose lists are looked at together
 
 
@@ -129,8 +130,7 @@ class PCLF(Mixture, Recommender):
         `interrupted_` is True, and there are no factors, which come last.
         """
         known, streams = as_ratings(data), random_numbers(random_state)
-        self._check_annealing(known)
-        self._check_own(known)
+        self._check_settings(known)
         split_rng, trial_rng, factor_rng = streams.spawn(3)
         ratings, layout, annealing = with_absences(known, split_rng), self._layout(known), Annealing.of(self)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
@@ -221,8 +221,8 @@ class PCLF(Mixture, Recommender):
     def _numbers(self, people: People, codes: NDArray[np.int32]) -> dict[str, Floats]:
         if self.lists_ is None or not codes.size:
             return {}
-        lists, out = self.lists_, [{"rating": np.empty((0, codes.shape[1])), "liked": np.empty((0, codes.shape[1])),
-                                    "chosen": np.empty((0, codes.shape[1]))}]
+        lists, none = self.lists_, np.empty((0, codes.shape[1]))
+        out: list[dict[str, Floats]] = [{"rating": none, "liked": none, "chosen": none}]
         values = np.array(self._domain(people.domain).scale.values)
         for some in (slice(start, start + TOGETHER) for start in range(0, len(people), TOGETHER)):
             few, here = people[some], np.maximum(codes[some], 0)
@@ -259,8 +259,13 @@ class PCLF(Mixture, Recommender):
         return arrays, {**extra, "lists": self.lists_ is not None}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
-        super()._set_state(data, arrays, extra)
-        self.lists_ = Lists(Choice.from_arrays("choice", arrays, len(data.domains)), data) if extra["lists"] else None
+        of_lists = {name: array for name, array in arrays.items() if name.startswith("choice.")}
+        if not isinstance(extra, dict) or not isinstance(extra.get("lists"), bool) or extra["lists"] != bool(of_lists):
+            raise ModelFileError("the model must say whether it has lists, and have them if it does")
+        super()._set_state(data, {name: array for name, array in arrays.items() if name not in of_lists},
+                           {key: value for key, value in extra.items() if key != "lists"})
+        sizes = [d.n_items for d in data.domains.values()]
+        self.lists_ = Lists(Choice.from_arrays("choice", of_lists, sizes, data.n_users), data) if of_lists else None
 
     def _layout(self, ratings: Ratings) -> Layout:
         names = list(ratings.domains)
@@ -269,14 +274,15 @@ class PCLF(Mixture, Recommender):
                     for z, name in enumerate(names))
         return Layout(self.n_user_clusters, (common, *specific))
 
-    def _check_own(self, ratings: Ratings) -> None:
+    def _check_settings(self, ratings: Ratings) -> None:
+        super()._check_settings(ratings)
         if self.n_factors != "auto":
             check_whole(0, "'auto' or ", n_factors=self.n_factors)
         for name in ratings.domains:
             self._fixed(ratings, name)
         if self.bridges != "auto" and (isinstance(self.bridges, str) or any(b not in BRIDGES for b in self.bridges)):
-            raise ValueError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
-                             f"{self.bridges!r}.")
+            raise ArgumentError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
+                                f"{self.bridges!r}.")
         _hyper(self.hyper)
 
     def _fixed(self, ratings: Ratings, name: str) -> tuple[float, float]:
@@ -404,22 +410,20 @@ class _Trial:
         self._chosen: dict[str, Ties] = {}
 
     def ties(self, name: str) -> Ties:
-        """What a domain is tied by: all bridges, or those without which held-out ratings are better predicted.
+        """What a domain is tied by: all bridges, or the most of them that do not surely harm held-out ratings.
 
-        What attributes do for people who are new here, known people's ratings cannot tell, so they are left out only
-        where they do harm that is more than chance.
+        Bridges do most for people who are new here, and of these held-out ratings of known people cannot tell. So a bridge
+        is left out only where it does harm that is more than chance.
         """
         if name not in self._chosen:
             scores = {ties: self._log_scores(name, ties) for ties in self.fits}
             best = max(scores, key=lambda ties: scores[ties].mean() if len(scores[ties]) else 0.0)
-            for ties in self.fits:
+
+            def harmless(ties: Ties) -> bool:
                 loss = scores[best] - scores[ties]
-                doubt = loss.std() / np.sqrt(max(1, len(loss))) if len(loss) else 0.0
-                if ties.attributes and not best.attributes and replace(best, attributes=True) == ties \
-                        and loss.mean() <= doubt:
-                    best = ties
-                    break
-            self._chosen[name] = best if len(scores[best]) else list(self.fits)[-1]
+                return len(loss) < 2 or loss.mean() <= HARM * loss.std(ddof=1) / np.sqrt(len(loss))
+
+            self._chosen[name] = max(filter(harmless, self.fits), key=lambda ties: (ties.number, ties == best))
         return self._chosen[name]
 
     def weights(self, name: str) -> tuple[float, float, float]:
@@ -487,4 +491,4 @@ def _hyper(given: Hyper | Mapping[str, Any] | None) -> Hyper:
         return Hyper(**given)
     except TypeError:
         known = ", ".join(asdict(Hyper()))
-        raise ValueError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None
+        raise ArgumentError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None

@@ -6,6 +6,7 @@ from typing import Any
 
 from pclf.data.domain import count
 from pclf.data.ratings import Ratings
+from pclf.door import finite, share
 from pclf.factors.learn import Ties
 
 SMALL = 0.05         # percent: a smaller change of the error is none
@@ -44,6 +45,16 @@ class Transfer:
     def to_list(self) -> list[Any]:
         return [self.weight, self.gain, self.text, [[b.kind, b.percent, b.used, b.text] for b in self.bridges.values()]]
 
+    @staticmethod
+    def is_list(kept: Any) -> bool:
+        """what a transfer is kept as: weight, gain, text, bridges"""
+        def bridge(found: Any) -> bool:
+            return (isinstance(found, list) and len(found) == 4 and found[0] in BRIDGES and finite(found[1])
+                    and type(found[2]) is bool and type(found[3]) is str)
+
+        return (isinstance(kept, list) and len(kept) == 4 and share(kept[0]) and (kept[1] is None or finite(kept[1]))
+                and type(kept[2]) is str and isinstance(kept[3], list) and all(map(bridge, kept[3])))
+
     @classmethod
     def from_list(cls, kept: list[Any]) -> "Transfer":
         weight, gain, text, bridges = kept
@@ -78,11 +89,10 @@ def bridge_text(kind: str, domain: str, data: Ratings, percent: float, used: boo
         columns = sorted({feature.column for feature in data.attributes.features})
         what = f"the items of {domain} have attributes ({_listed(columns)})"
     if not used:
-        return f"{kind}: {what}; held-out ratings do not gain from that, so it is not used."
-    if abs(percent) < SMALL:
-        return f"{kind}: {what}; that brings nothing to people who are known in {domain}."
-    change = f"{'lowers' if percent < 0 else 'raises'} the error of {domain} by {abs(percent):.1f} %"
-    return f"{kind}: {what}; knowing that {change}."
+        return f"{kind}: {what}; that brings nothing, it would raise the error of {domain} by {percent:.1f} %, so it is not used."
+    if percent > -SMALL:
+        return f"{kind}: {what}; that brings nothing to people who are known in {domain}, and may help those who are new."
+    return f"{kind}: {what}; knowing that lowers the error of {domain} by {abs(percent):.1f} %."
 
 
 def _in_both(data: Ratings, domain: str, side: str) -> int:

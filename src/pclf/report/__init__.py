@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pclf.atomic import replacing
+from pclf.atomic import check_target, replacing
 from pclf.data.ratings import Ratings
 from pclf.data.scale import Scale
+from pclf.errors import ArgumentError, visible
 from pclf.evaluate.verdicts import listed
 from pclf.report import facts, plots
 
@@ -68,20 +69,27 @@ class ViewPage:
     n_empty: int
 
 
-def write(model: "Mixture", path: str | Path, *, test: Ratings | None = None, audit: Any = None) -> Path:
+def write(model: "Mixture", path: str | Path, *, test: Ratings | None = None, audit: Any = None,
+          force: bool = False) -> Path:
     """Write the report of a fitted FMM, RMGM or PCLF to an HTML file, whole or not at all.
 
     test: ratings to check predictions with; without them those of the fit are used, and the page says so.
-    audit: what `pclf.audit` found, or any object whose `verdicts` are sentences.
+    audit: what `pclf.audit` found, or any object whose `verdicts` are sentences. force: replace a file that is no
+    report, too.
     """
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; give the name of a file to write.")
+    path, ours = Path(path), None if force else is_report
+    check_target(path, ours, "a report")
     page = render(model, test=test, audit=audit)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as part:
+    with replacing(path, ours, "a report") as part:
         part.write_text(page, encoding="utf-8", newline="\n")
     return path
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file begins as a report does."""
+    with path.open("rb") as file:
+        return b'<meta name="generator" content="pclf' in file.read(400)
 
 
 def render(model: "Mixture", *, test: Ratings | None = None, audit: Any = None) -> str:
@@ -93,8 +101,8 @@ def render(model: "Mixture", *, test: Ratings | None = None, audit: Any = None) 
 
     model._check_fitted()
     if not hasattr(model, "layout_"):
-        raise TypeError(f"a report must be of a model with clusters: FMM, RMGM or PCLF; got "
-                        f"{type(model).__name__}.")
+        raise ArgumentError(f"a report must be of a model with clusters: FMM, RMGM or PCLF; got "
+                            f"{type(model).__name__}.")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True,
                                      undefined=jinja2.StrictUndefined)
     environment.filters |= {"percent": plots._percent, "listed": listed, "thousands": "{:,}".format,
@@ -105,7 +113,7 @@ def render(model: "Mixture", *, test: Ratings | None = None, audit: Any = None) 
         figures = {"fit": _fit_figure(model), "user_figure": _user_figure(model),
                    "shares": _shares_figure(model), "audited": _audit_figures(audit)}
         checked, checks = _checks(model, test)
-    return page.render(
+    return visible(page.render(
         **figures, model=model, kind=type(model).__name__, version=pclf.__version__, data=model.data_,
         domains=list(model.data_.domains.values()), colours=plots.DOMAIN_COLOURS,
         verdicts=[str(v) for v in getattr(audit, "verdicts", None) or []],
@@ -114,7 +122,7 @@ def render(model: "Mixture", *, test: Ratings | None = None, audit: Any = None) 
         patterns=_what_matters(model, 0, views[0].domains[0])[0], users=_user_tables(model, views),
         carried=plots._who_carries(model), checked=checked, checks=checks, held_out=test is not None,
         settings=model.get_params(),
-    ) + "\n"
+    )) + "\n"
 
 
 def _figure(ax: "Axes", kind: str, caption: str, detail: str = "") -> Figure:

@@ -1,0 +1,446 @@
+"""Hostile and damaged files, by the thousand: `make attack`.
+
+    python benchmarks/attack.py                      # 10,000 models, 10,000 files of ratings, 1,000 archives
+    python benchmarks/attack.py --models 500 --ratings 0 --archives 0 --seed 7
+
+A model is changed and given a new checksum, as anybody can; a file of ratings and an archive are damaged. Each must be
+refused by an error of our family, or be read as what it is. Work is done in processes of their own, so that one that
+dies is seen and named. The same seed gives the same attacks; `--only KIND:NUMBER` repeats one with its traceback.
+
+What is counted:
+    refused    an error of the family, at the door
+    the same   accepted, and it predicts as before: what was changed has no meaning
+    another    accepted, and it predicts something else: a sound model, or sound ratings, of somebody else. With a key
+               (models) or a checksum (archives) it is refused; without, nobody can tell.
+    FAILED     a process that died, an error that is not ours, one that came later than the door, numbers that are none
+               or off the scale, rows that were lost, a changed model that was accepted with a key
+"""
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+BATCH = 500
+KEY = "attackers do not know this one"
+
+
+class Failure(Exception):
+    """Something that must not happen."""
+
+
+# Models
+
+
+def _ratings():
+    import pclf
+
+    rng = np.random.default_rng(0)
+    pairs = rng.permutation(12 * 9)[:60]
+    films = [f"u{p // 9}" for p in pairs], [f"film {p % 9}" for p in pairs], rng.integers(1, 6, 60)
+    books = pairs // 9, [(int(p % 9), "b") for p in pairs], rng.integers(1, 11, 60)
+    return pclf.Ratings.from_arrays({"films": films, "books": books}, scale={"films": (1, 5), "books": (1, 10)},
+                                    titles={"films": {f"film {i}": f"Title {i}" for i in range(9)}})
+
+
+def _kinds():
+    import pclf
+
+    small = {"n_user_clusters": 3, "max_iter": 3}
+    return {"Bias": pclf.Bias(), "NMF": pclf.NMF(3), "CBT": pclf.CBT(2, 2), "TALMUD": pclf.TALMUD(2, 2),
+            "FMM": pclf.FMM.paper(**small, n_item_clusters=2), "RMGM": pclf.RMGM.paper(**small, n_item_clusters=2),
+            "PCLF": pclf.PCLF.paper(**small, n_common_clusters=2, n_specific_clusters=2)}
+
+
+class Models:
+    """A saved model of each kind, changed and signed anew without the key."""
+
+    def __init__(self, folder):
+        import pclf
+        from pclf import storage
+
+        self.path, self.whole, self.said = folder / "model", [], []
+        self.storage, self.pclf = storage, pclf
+        for model in _kinds().values():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model.fit(_ratings()).save(self.path, key=KEY)
+            manifest, arrays = storage.read(self.path)
+            self.whole.append((json.dumps(manifest), arrays, self.path.read_bytes()))
+            self.said.append(self._say(pclf.load(self.path, key=KEY)))
+
+    def attack(self, rng):
+        from safetensors.numpy import save_file
+
+        which = rng.randrange(len(self.whole))
+        text, arrays, content = self.whole[which]
+        resigned = rng.random() < 0.85
+        if resigned:
+            manifest, arrays = json.loads(text), {name: a.copy() for name, a in arrays.items()}
+            for _ in range(rng.choice((1, 1, 1, 2, 3))):
+                _change_json(rng, manifest) if rng.random() < 0.4 else _change_array(rng, arrays)
+            text = json.dumps(manifest)
+            arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+            save_file(arrays, self.path, {"pclf": text, "sha256": self.storage._digest(text, arrays)})
+        else:
+            self.path.write_bytes(_damaged(rng, content))
+        return self._judged(which, resigned)
+
+    def _judged(self, which, resigned):
+        try:
+            model = self.pclf.load(self.path)
+        except self.pclf.errors.ModelFileError as error:
+            if len(str(error)) > 4000:
+                raise Failure(f"a message of {len(str(error)):,} characters") from error
+            return "refused"
+        said = self._say(model)
+        try:
+            self.pclf.load(self.path, key=KEY)
+        except self.pclf.errors.ModelFileError:
+            signed = False
+        else:
+            signed = True
+        if all(np.array_equal(a, b) for a, b in zip(said, self.said[which], strict=False)) \
+                and len(said) == len(self.said[which]):
+            return "the same"
+        if signed or not resigned:
+            raise Failure("a changed model was accepted as the one that was saved")
+        return "another"
+
+    def _say(self, model):
+        """All that a model says of its own users, as numbers on the scale."""
+        out = []
+        for name, d in model.data_.domains.items():
+            users, items = (x.ravel().astype(np.int32) for x in np.meshgrid(np.arange(d.n_users), np.arange(d.n_items)))
+            for rule in model.rules:
+                out.append(model.predict_codes(name, users, items, rule=rule))
+            lists = model.recommend(name, n=3)
+            out += [lists.codes, np.where(lists.codes >= 0, lists.scores, d.scale.low)]
+            for values in (*out[-4:-2], out[-1]):
+                if values.dtype.kind == "f" and not (np.isfinite(values).all() and (values >= d.scale.low - 1e-9).all()
+                                                     and (values <= d.scale.high + 1e-9).all()):
+                    raise Failure("a number that is none, or is off the scale")
+            list(lists), repr(model)
+            if hasattr(model, "fold_in") and d.n_items:
+                guest = model.fold_in({name: {d.items.ids[0]: d.scale.high}})
+                out.append(np.array([r.score for r in model.recommend(name, guest, n=2)]))
+        return out
+
+
+def _change_array(rng, arrays):
+    name = rng.choice(sorted(arrays))
+    a = arrays[name]
+    what = rng.randrange(12)
+    if what < 5 and a.size:
+        flat = a.reshape(-1)
+        at = rng.randrange(flat.size)
+        odd = [0, 1, -1, 2, 127, 255, flat.size, 2**31 - 1, -2**31, 2**62, np.nan, np.inf, -np.inf, 1e300, 1e-300, 0.5]
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            flat[at] = np.asarray(rng.choice(odd)).astype(flat.dtype)
+    elif what == 5 and a.size:
+        raw = bytearray(a.tobytes())
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+        arrays[name] = np.frombuffer(bytes(raw), a.dtype).reshape(a.shape).copy()
+    elif what == 6:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kind = rng.choice(["int8", "uint8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64", "bool"])
+            arrays[name] = a.astype(kind)
+    elif what == 7:
+        arrays[name] = rng.choice([a[:-1], a[1:], a[:0], np.concatenate([a, a]), a[None], a.reshape(-1), a.T,
+                                   np.concatenate([a, a[:1]])])
+    elif what == 8:
+        other = rng.choice(sorted(arrays))
+        arrays[name], arrays[other] = arrays[other], arrays[name]
+    elif what == 9:
+        del arrays[name]
+    elif what == 10:
+        arrays[rng.choice([name + ".x", "data.9.user", "model.x", "", "data.0", name.replace("0", "1")])] = a
+    elif a.size:
+        arrays[name] = a.reshape(-1)[np.random.default_rng(rng.randrange(2**32)).permutation(a.size)].reshape(a.shape)
+
+
+def _change_json(rng, whole):
+    places = []
+
+    def walk(value):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            places.append((value, key))
+            if isinstance(value[key], (dict, list)):
+                walk(value[key])
+
+    walk(whole)
+    where, key = rng.choice(places)
+    junk = [None, True, False, 0, 1, -1, 2, 3, 300, 2**70, -0.5, 0.5, 1e308, "", "x", "films", "int", "str", [], {}, [1],
+            [[]], {"a": 1}, ["x"] * 9, "x" * 10_000, [float(i) for i in range(6)], "\ud800", "\x1b[31m",
+            rng.choice(places)[0]]
+    what = rng.randrange(6)
+    if what < 3:
+        value = rng.choice(junk)
+        where[key] = json.loads(json.dumps(value))
+    elif what == 3:
+        del where[key]
+    elif what == 4 and isinstance(where, dict):
+        where[rng.choice(["x", "", "name", key + "x"])] = where[key]
+    elif what == 4:
+        where.append(where[key])
+    elif isinstance(where, list):
+        rng.shuffle(where)
+    else:
+        where[key] = where[rng.choice(list(where))]
+
+
+# Files of ratings
+
+
+ODD = ["\x00", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\ufeff", "\r", "\r\n", "\n", "\n\n", '"',
+       '""', "'", ",", ";", "\t", "|", "::", ":", " ", "-", "=", "1e999", "nan", "inf", "1_0", "٣", "９", "é", "e\u0301",
+       "\ud7ff", "\U0001f600", "\x1b[31m", "NULL", "NA", "None", "#", "\\", "9" * 400, "a" * 3000, "0x1", "1e-320", "5.5"]
+
+
+class Files:
+    """Ratings as CSV and its cousins, Parquet and packed, damaged."""
+
+    def __init__(self, folder):
+        import gzip
+
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        import pclf
+
+        self.pclf, self.folder = pclf, folder
+        rows = [(u, f"i{v}", (u * v) % 5 + 1, 100 + u) for u in range(12) for v in range(5)]
+        names = ["userId", "itemId", "rating", "timestamp"]
+        self.whole = []
+        for ending, separator, header, quote in (("csv", ",", True, ""), ("csv", ",", True, '"'), ("tsv", "\t", True, ""),
+                                                 ("dat", "::", False, ""), ("csv", ";", False, ""), ("txt", "|", True, "")):
+            lines = [names] * header + [[f"{quote}{x}{quote}" for x in row] for row in rows]
+            self.whole.append((ending, ("\n".join(separator.join(map(str, line)) for line in lines) + "\n").encode()))
+        self.whole.append(("csv.gz", gzip.compress(self.whole[0][1])))
+        table = pa.table({name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
+        parquet.write_table(table, folder / "r.parquet")
+        self.whole.append(("parquet", (folder / "r.parquet").read_bytes()))
+
+    def attack(self, rng):
+        ending, content = rng.choice(self.whole)
+        text = ending.count(".") == 0 and ending != "parquet"
+        for _ in range(rng.choice((1, 1, 2, 3, 8))):
+            content = _edited(rng, content) if text and rng.random() < 0.7 else _damaged(rng, content)
+        path = self.folder / f"r.{ending}"
+        path.write_bytes(content)
+        encoding = "utf-8" if rng.random() < 0.9 else rng.choice(["latin-1", "utf-16", "cp1252", "utf-7", "ascii", "hex"])
+        duplicates = rng.choice(["error", "last", "mean"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            try:
+                if rng.random() < 0.1:
+                    from pclf.cli.arguments import read_titles
+
+                    read_titles(path, encoding)
+                    return "another"
+                d = self.pclf.Ratings.from_files({"d": path}, encoding=encoding, duplicates=duplicates)["d"]
+            except self.pclf.errors.DataError as error:
+                if len(str(error)) > 4000:
+                    raise Failure(f"a message of {len(str(error)):,} characters") from error
+                return "refused"
+        if text and duplicates == "error" and encoding == "utf-8" and b'"' not in content:
+            lines = [line for line in re.split(rb"\r\n|\n|\r", content.removeprefix(b"\xef\xbb\xbf")) if line.strip()]
+            first = lines[0].decode(errors="replace")
+            fields = [*re.split(r"::|[,;\t|]", first), "", "", ""]
+            named = not re.fullmatch(r"\s*[-+]?[\d.]+\s*", fields[2]) and any(w in first.lower() for w in ("er", "te", "ra"))
+            if len(d) != len(lines) - named:
+                raise Failure(f"{len(d)} ratings of {len(lines) - named} lines")
+        if not np.isfinite(d.ratings).all() or (len(d) and d.user.max() >= d.n_users):
+            raise Failure("ratings that are none")
+        return "another"
+
+
+def _edited(rng, content):
+    """As people and programs spoil text: something put in, a line or a field lost, doubled, moved."""
+    text = content.decode(errors="surrogateescape")
+    what = rng.randrange(7)
+    at = rng.randrange(len(text) + 1) if rng.random() < 0.7 else rng.randrange(min(len(text), 40) + 1)
+    if what < 3:
+        text = text[:at] + rng.choice(ODD) * rng.choice((1, 1, 1, 2, 3)) + text[at:]
+    elif what == 3:
+        text = text[:at] + text[at + rng.choice((1, 2, 5, 30)):]
+    elif what == 4:
+        lines = text.split("\n")
+        i, j = rng.randrange(len(lines)), rng.randrange(len(lines))
+        lines[i] = rng.choice(["", lines[j], lines[i] + lines[j], lines[i][::-1], lines[i] + ",x", " " + lines[i] + " "])
+        text = "\n".join(lines)
+    elif what == 5:
+        text = text.replace(rng.choice([",", "\n", "1", "::", "i", "\t"]), rng.choice(ODD), rng.choice((1, 5, -1)))[:1_000_000]
+    else:
+        text = text.replace("\n", rng.choice(["\r\n", "\r", "\n\n", "\x85", "\u2028"]))
+    return text.encode(errors="surrogatepass")
+
+
+def _damaged(rng, content):
+    """As disks and networks spoil bytes."""
+    raw = bytearray(content)
+    what = rng.randrange(5)
+    if what == 0:
+        return bytes(raw[:rng.randrange(len(raw) + 1)])
+    for _ in range(rng.choice((1, 1, 2, 10))):
+        at = rng.randrange(len(raw)) if raw else 0
+        if what == 1 and raw:
+            raw[at] ^= 1 << rng.randrange(8)
+        elif what == 2 and raw:
+            raw[at] = rng.choice((0, 255, 10, 13, 34, 127, 128))
+        elif what == 3:
+            raw[at:at] = bytes(rng.randrange(256) for _ in range(rng.choice((1, 4, 100))))
+        elif raw:
+            del raw[at:at + rng.choice((1, 4, 100))]
+    return bytes(raw)
+
+
+# Archives
+
+
+class Archives:
+    """A data set as it is downloaded, damaged, and zips that lie."""
+
+    FILES: ClassVar = {"ml-100k/u.data": b"1\t1\t5\t0\n2\t1\t4\t0\n" * 40, "ml-100k/u.item": b"1|Heat|x\n", "ml-100k/README": b"r"}
+
+    def __init__(self, folder):
+        from pclf.datasets import _fetch
+        from pclf.errors import DownloadError
+
+        self.folder, self.unpack, self.refused = folder, _fetch.unpack, DownloadError
+        self.whole = []
+        for how in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+            with zipfile.ZipFile(folder / "a.zip", "w", how) as archive:
+                for name, content in self.FILES.items():
+                    archive.writestr(name, content)
+            self.whole.append((folder / "a.zip").read_bytes())
+
+    def attack(self, rng):
+        packed, target = self.folder / "a.zip", self.folder / "out"
+        if rng.random() < 0.2:
+            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for name, content in self.FILES.items():
+                    archive.writestr(rng.choice([name, f"../{name}", f"/{name}", f"a\\..\\{name}", f"C:{name}", name + "\x1b",
+                                                 "x/" * 50 + name]), content)
+                if rng.random() < 0.5:
+                    archive.writestr("ml-100k/u.data", b"0" * 20_000_000)
+        else:
+            packed.write_bytes(_damaged(rng, rng.choice(self.whole)))
+        for old in target.iterdir() if target.exists() else ():
+            old.unlink()
+        if target.exists():
+            target.rmdir()
+        before = {p.name for p in self.folder.iterdir()}
+        try:
+            written = self.unpack(packed, target, ["u.data"], ["u.item", "README"], limit=1_000_000)
+        except self.refused as error:
+            if len(str(error)) > 4000:
+                raise Failure(f"a message of {len(str(error)):,} characters") from error
+            return "refused"
+        finally:
+            if {p.name for p in self.folder.iterdir()} - before - {"out"}:
+                raise Failure("something was written outside")
+        for file in written:
+            if file.read_bytes() != self.FILES.get(f"ml-100k/{file.name}"):
+                raise Failure(f"{file.name} is not what was packed")
+        return "the same"
+
+
+KINDS = {"models": Models, "ratings": Files, "archives": Archives}
+
+
+def batch(kind, start, stop, seed, note):
+    """Some attacks in this process; what came of each goes to `note`, so that a death is known by its number."""
+    with tempfile.TemporaryDirectory() as folder, note.open("a") as out:
+        attacker = KINDS[kind](Path(folder))
+        for number in range(start, stop):
+            out.write(f"{number} ")
+            out.flush()
+            try:
+                came = attacker.attack(random.Random(f"{kind} {seed} {number}"))
+            except Exception as error:
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                came = f"FAILED {type(error).__name__}: {str(error)[:150]!r} at {Path(where.filename).name}:{where.lineno}"
+            out.write(came.replace("\n", " ") + "\n")
+
+
+def run(kind, n, seed, until):
+    """All attacks of a kind, in processes of BATCH each; a process that dies is followed by another."""
+    came, failed, start = Counter(), [], 0
+    while start < n and time.monotonic() < until:
+        stop = min(n, start + BATCH)
+        with tempfile.TemporaryDirectory() as folder:
+            note = Path(folder) / "note"
+            words = [sys.executable, __file__, "--batch", kind, str(start), str(stop), str(seed), str(note)]
+            try:
+                done = subprocess.run(words, capture_output=True, text=True, check=False,
+                                      timeout=max(5, min(900, until - time.monotonic())))
+                status = done.returncode
+            except subprocess.TimeoutExpired:
+                done, status = None, "time"
+            lines = note.read_text().splitlines() if note.exists() else []
+        whole = [line.partition(" ") for line in lines]
+        for number, _, what in whole:
+            if what:
+                came["FAILED" if what.startswith("FAILED") else what] += 1
+                if what.startswith("FAILED"):
+                    failed.append(f"{kind}:{number} {what}")
+        last = int(whole[-1][0]) if whole else start
+        if status == 0:
+            start = stop
+        elif status == "time" and time.monotonic() >= until - 1:
+            break
+        else:
+            came["FAILED"] += 1
+            failed.append(f"{kind}:{last} the process ended with {status} {(done.stderr if done else '')[-300:]}")
+            start = last + 1
+    return came, failed
+
+
+def main():
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("--models", type=int, default=10_000)
+    ask.add_argument("--ratings", type=int, default=10_000)
+    ask.add_argument("--archives", type=int, default=1_000)
+    ask.add_argument("--seed", type=int, default=0)
+    ask.add_argument("--seconds", type=float, default=1e9, help="stop after so many, a third for each kind")
+    ask.add_argument("--only", help="KIND:NUMBER, with its traceback")
+    ask.add_argument("--batch", nargs=5, help=argparse.SUPPRESS)
+    options = ask.parse_args()
+    if options.batch:
+        kind, start, stop, seed, note = options.batch
+        return batch(kind, int(start), int(stop), int(seed), Path(note))
+    if options.only:
+        kind, number = options.only.split(":")
+        with tempfile.TemporaryDirectory() as folder:
+            print(KINDS[kind](Path(folder)).attack(random.Random(f"{kind} {options.seed} {number}")))
+        return 0
+    all_failed = []
+    for kind in KINDS:
+        began = time.monotonic()
+        came, failed = run(kind, getattr(options, kind), options.seed, began + options.seconds / 3)
+        all_failed += failed
+        counts = ", ".join(f"{came[what]:,} {what}" for what in ("refused", "the same", "another", "FAILED"))
+        print(f"{kind:<9} {sum(came.values()):>7,} tried: {counts} ({time.monotonic() - began:.0f} s)", flush=True)
+    for line in all_failed[:40]:
+        print(line)
+    return 1 if all_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,10 @@
+"""The oldest versions that pyproject.toml promises to work with, as constraints for pip: what `make lowest` installs."""
+
+import re
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+for line in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+    if (found := re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", line)) and found[1] not in ("ruff", "mypy", "scipy-stubs"):
+        print(f"{found[1]}=={found[2]}")

@@ -1,0 +1,13 @@
+"""A tenth of `make attack`, for half a minute at most: nothing dies, no error is foreign, no change is silent."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_hostile_files_are_refused_or_read_as_what_they_are():
+    words = [sys.executable, str(Path(__file__).parents[1] / "benchmarks" / "attack.py"), "--models", "1000",
+             "--ratings", "1000", "--archives", "100", "--seconds", "36"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" 0 FAILED") == 3
