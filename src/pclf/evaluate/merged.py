@@ -35,8 +35,10 @@ def merged(data: Ratings, target: str) -> Ratings:
     once.sort()
     domain = Domain(target, Vocabulary(range(data.n_users)), Vocabulary(range(data.n_items)), user[once], item[once],
                     value[once], scale, events=data[target].events)
-    known: dict[str, Any] = {key: _stacked(getattr(data, key), target, names, [rows[z] for z in places], n) for key, rows, n in (
-        ("attributes", data.item_rows, data.n_items), ("user_attributes", data.user_rows, data.n_users))}
+    known: dict[str, Any] = {
+        key: _stacked(getattr(data, key), target, names, [rows[z] for z in places], n)
+        for key, rows, n in (("attributes", data.item_rows, data.n_items),
+                             ("user_attributes", data.user_rows, data.n_users))}
     return replace(data, domains={target: domain}, shared_users=False, shared_items=False, **known)
 
 

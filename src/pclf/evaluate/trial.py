@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pclf.data.ratings import Domain, Ratings
 from pclf.data.splits import random_places
 from pclf.data.vocabulary import Codes
-from pclf.evaluate.compare import LIKED, fit_timed
+from pclf.evaluate.compare import fit_timed
 from pclf.evaluate.merged import merged
 from pclf.evaluate.metrics import ndcg_of_each
 from pclf.models.base import Floats, Recommender
@@ -116,8 +116,8 @@ class Trial:
         """Whether the lists of a fit are measured: those of the pooled model and of its twin."""
         arm = fit.arm
         pooled = arm.model == type(self.model).__name__ and len(arm.sources) == len(self.data.domains) - 1
-        return (self.lists and (pooled or arm.model == ALONE) and not arm.shuffled and not arm.bridges and fit.repeat < FEW_REPEATS
-                and fit.size == self.n_training_users(fit.target))
+        return (self.lists and (pooled or arm.model == ALONE) and not arm.shuffled and not arm.bridges
+                and fit.repeat < FEW_REPEATS and fit.size == self.n_training_users(fit.target))
 
     def n_testable(self, name: str) -> int:
         """Users with more than `given` ratings."""
@@ -158,9 +158,7 @@ class Trial:
 
     def _wanted(self, name: str) -> NDArray[np.bool_]:
         """Ratings of a domain that a list should find: of what was liked, and not rated elsewhere already.   (n,)"""
-        d = self.data[name]
-        values = np.array(d.scale.values)
-        liked: NDArray[np.bool_] = d.ratings >= values[0] + LIKED * np.ptp(values)
+        liked = self.data[name].liked
         if not (self.data.shared_users and self.data.shared_items):
             return liked
         rows = zip(self.data.domains.values(), self.data.user_rows, self.data.item_rows, strict=True)
