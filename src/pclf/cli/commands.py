@@ -10,6 +10,7 @@ import typer
 
 from pclf.cli import arguments, tables
 from pclf.errors import UNSEEN, ArgumentError, brief, visible
+from pclf.tables import Table
 
 app = typer.Typer(
     name="pclf", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -83,9 +84,9 @@ def datasets(as_json: AsJson = False) -> None:
         return _json([{"name": e.name, "title": e.title, "domains": list(e.domains), "ratings": e.n_ratings,
                        "users": e.n_users, "items": e.n_items, "scale": e.scale, "licence": e.licence,
                        "citation": e.citation, "url": e.url, "here": e.here} for e in entries])
-    tables.show("Data sets", ["name", "domains", "ratings", "users", "items", "scale", "here"],
-                [[e.name, ", ".join(e.domains), f"{e.n_ratings:,}", f"{e.n_users:,}", f"{e.n_items:,}", e.scale,
-                  "yes" if e.here else ("download" if e.url else "by hand")] for e in entries])
+    Table(["name", "domains", "ratings", "users", "items", "scale", "here"],
+          [[e.name, ", ".join(e.domains), f"{e.n_ratings:,}", f"{e.n_users:,}", f"{e.n_items:,}", e.scale,
+            "yes" if e.here else ("download" if e.url else "by hand")] for e in entries], "Data sets").show()
     for e in entries:
         print(f"{e.name}: {e.title}. Licence: {e.licence}. {e.citation}")
 
@@ -223,8 +224,9 @@ def recommend(model: ModelPath, domain: DomainName,
             columns += [] if target.events else [("then likes it", lambda r: f"{r.liked / max(r.chosen, 1e-12):.0%}")]
         if not (columns and target.events):
             columns = [*columns, (rating, lambda r: f"{r.score if r.rating is None else r.rating:.{digits}f}")]
-        tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", *(name for name, _ in columns)],
-                    [[str(i), r.title, *(cell(r) for _, cell in columns)] for i, r in enumerate(found, 1)])
+        Table(["", "item", *(name for name, _ in columns)],
+              [[str(i), r.title, *(cell(r) for _, cell in columns)] for i, r in enumerate(found, 1)],
+              f"{domain} for {'a guest' if guest else person}").show()
     if why:
         print(visible(f"\nWhy the first?\n{why}"))
 
@@ -327,8 +329,8 @@ def bench(quick: Annotated[bool, typer.Option("--quick", help="The main figures,
                    row["ratio"])
         lines.append([what, f"{row['ratings']:,}", str(row["clusters"]), str(row["threads"]), *map(_short, numbers),
                       row["against"]])
-    tables.show("Speed (--json has more columns)",
-                ["what", "ratings", "C", "threads", "ms", "± ms", "M/s", "bytes a rating", "ratio", "of"], lines)
+    Table(["what", "ratings", "C", "threads", "ms", "± ms", "M/s", "bytes a rating", "ratio", "of"], lines,
+          "Speed (--json has more columns)").show()
 
 
 @app.command(epilog="Example: pclf doctor")
@@ -416,7 +418,7 @@ def _write(table: Any, out: Path | None, force: bool, as_json: bool) -> None:
     elif out is not None:
         print(visible(f"{table.num_rows:,} rows -> {out}"))
     else:
-        tables.show("", table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()])
+        Table(table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()]).show()
 
 
 def _short(x: float) -> str:
