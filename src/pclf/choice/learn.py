@@ -84,7 +84,8 @@ class Choice:
         return arrays
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int], n_people: int) -> "Choice":
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int],
+                    n_people: int) -> "Choice":
         """What `to_arrays` gave, for catalogues of so many items. It is from a file, so it is checked."""
         items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
         for z, n_items in enumerate(sizes):

@@ -167,14 +167,15 @@ def recommend(model: ModelPath, domain: DomainName,
               everyone: Annotated[bool, typer.Option("--all", help="All users of the domain, or of "
                                                      "--user-domain.")] = False,
               n: Annotated[int, typer.Option("--n", "-n", help="Length of the list.", min=1)] = 10,
-              rank_by: Annotated[str | None, typer.Option(help="liked (what they will pick and like), chosen (what they "
-                                                          "will pick) or rating; by default the first of these that the "
-                                                          "model has.")] = None,
+              rank_by: Annotated[str | None, typer.Option(help="liked (what they will pick and like), chosen (what they"
+                                                          " will pick) or rating; by default the first of these that"
+                                                          " the model has.")] = None,
               candidates: Annotated[Path | None, typer.Option(help="A table of the items to choose from.")] = None,
               exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
               min_ratings: Annotated[int, typer.Option(min=0, help="Leave out items with fewer.")] = 0,
               diversity: Annotated[float, typer.Option(help="0, the best items, to 1, items unlike each other.")] = 0.0,
-              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one value.")] = [],  # noqa: B006
+              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one "
+                                                         "value.")] = [],  # noqa: B006
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: UserDomain = None,
               out: OutFile = None, force: Force = False,
@@ -192,8 +193,8 @@ def recommend(model: ModelPath, domain: DomainName,
     allowed = arguments.read_items(candidates, target.items) if candidates else None
     left_out = arguments.read_items(exclude, target.items) if exclude else []
     shape: dict[str, Any] = {
-        "rank_by": rank_by, "candidates": allowed, "exclude": left_out, "min_ratings": min_ratings, "diversity": diversity,
-        "at_most": arguments.counts(at_most, "--at-most"), "user_domain": user_domain}
+        "rank_by": rank_by, "candidates": allowed, "exclude": left_out, "min_ratings": min_ratings,
+        "diversity": diversity, "at_most": arguments.counts(at_most, "--at-most"), "user_domain": user_domain}
     if everyone:
         lists = fitted.recommend(domain, n=n, **shape)
         return _write(lists.to_arrow(), out, force, as_json)
