@@ -229,8 +229,8 @@ def score(model: Recommender, test: Ratings, rules: Sequence[str],
                     yield name, metric, rule, float(points[metric](domain.ratings, prediction)), len(domain)
             elif metric in by.DISTRIBUTION:
                 if proba is not None:
-                    worth = (test.level_values(name),) if metric == "crps" else ()
-                    value = by.DISTRIBUTION[metric](proba, test.levels(name), *worth)
+                    worth = (domain.scale.values,) if metric == "crps" else ()
+                    value = by.DISTRIBUTION[metric](proba, domain.value, *worth)
                     yield name, metric, None, value, len(domain)
             elif lists.rows.size:
                 yield name, metric, None, lists.score(metric), len(domain)
