@@ -87,7 +87,7 @@ def datasets(as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: pclf fit movies=movies.csv books=books.csv --out model")
 def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model.")],
-        model: Annotated[str, typer.Option(help="PCLF, RMGM, FMM, CBT, TALMUD, NMF or Bias.")] = "PCLF",
+        model: Annotated[str, typer.Option(help="PCLF, RMGM, FMM, CBT, TALMUD, NMF, Bias, EASE or Popular.")] = "PCLF",
         user_clusters: Annotated[int | None, typer.Option(help="K, shared by all domains.")] = None,
         common_clusters: Annotated[int | None, typer.Option(help="T, item clusters of all domains (PCLF).")] = None,
         specific_clusters: Annotated[int | None, typer.Option(help="L, item clusters of each domain.")] = None,
@@ -203,7 +203,7 @@ def recommend(model: ModelPath, domain: DomainName,
 def evaluate(files: Files,
              protocol: Annotated[str, typer.Option(help="given-N (new users) or holdout-P (P percent).")] = "given-10",
              models: Annotated[str | None, typer.Option(help="Models to compare, with commas; by default "
-                                                        "Bias,FMM,RMGM,PCLF, of events the last three.")] = None,
+                                                        "Popular,EASE,Bias,FMM,RMGM,PCLF, of events without Bias.")] = None,
              repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
              seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
              scale: ScaleOption = [], shared_users: SharedUsers = False,  # noqa: B006

@@ -16,10 +16,10 @@ def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: in
     from pclf import models
     from pclf.evaluate.compare import compare
 
-    events = any(d.events for d in data.domains.values())
-    wanted = (names or ("FMM,RMGM,PCLF" if events else "Bias,FMM,RMGM,PCLF")).split(",")
+    events = any(d.events for d in data.domains.values())               # which Bias cannot learn from
+    wanted = (names or ("Popular,EASE,FMM,RMGM,PCLF" if events else "Popular,EASE,Bias,FMM,RMGM,PCLF")).split(",")
     chosen = {type(model).__name__: model for model in (models.create(name.strip()) for name in wanted)}
-    found = compare(chosen, splits(data, protocol, repeats, seed), random_state=seed, progress=True)
+    found = compare(chosen, splits(data, protocol, repeats, seed), random_state=seed, baselines=False, progress=True)
     last, text = list(chosen)[-1], str(found)
     pairs = found.paired(last) if repeats > 1 and len(chosen) > 1 else []
     tests = [{"domain": p.domain, "metric": p.metric, "rule": p.rule, **p.test._asdict()} for p in pairs]
