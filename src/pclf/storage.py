@@ -45,7 +45,8 @@ def save(path: str | Path, kind: str, settings: dict[str, Any], data: Ratings, a
         "domains": [],
     }
     for z, (name, domain) in enumerate(data.domains.items()):
-        stored |= {f"data.{z}.user": domain.user, f"data.{z}.item": domain.item, f"data.{z}.value": domain.value}
+        stored |= {f"data.{z}.{each}": column for each in ("user", "item", "value", "time", "weight")
+                   if (column := getattr(domain, each)) is not None}
         manifest["domains"].append({
             "name": name, "scale": list(domain.scale.values), "titles": domain.titles and list(domain.titles),
             "events": domain.events,
@@ -71,7 +72,7 @@ def load(path: str | Path) -> ModelFile:
             items=Vocabulary(_unpack_ids(d["items"], stored, f"data.{z}.items")),
             user=stored[f"data.{z}.user"], item=stored[f"data.{z}.item"], value=stored[f"data.{z}.value"],
             scale=Scale(tuple(d["scale"])), titles=d["titles"] and tuple(d["titles"]),
-            events=d["events"],
+            events=d["events"], time=stored.get(f"data.{z}.time"), weight=stored.get(f"data.{z}.weight"),
         )
     data = Ratings(domains, n_levels=manifest["levels"], shared_users=manifest["shared_users"],
                    shared_items=manifest["shared_items"])

@@ -85,10 +85,10 @@ class Choice:
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_domains: int) -> "Choice":
         every = [f"{prefix}.{z}" for z in range(n_domains)]
+        kept = [(*arrays[f"{name}.setting"].tolist(), *map(tuple, arrays[f"{name}.curve"].tolist())) for name in every]
         return cls(tuple(Items.from_arrays(f"{name}.items", arrays) for name in every),
-                   tuple(Setting(*arrays[f"{name}.setting"][:2].tolist()) for name in every),
-                   tuple(Calibration(*arrays[f"{name}.setting"][2:].tolist(), *map(tuple, arrays[f"{name}.curve"].tolist()))
-                         for name in every),
+                   tuple(Setting(*of_domain[:2]) for of_domain in kept),
+                   tuple(Calibration(*of_domain[2:]) for of_domain in kept),
                    tuple(Crossing.from_arrays(f"{name}.crossing", arrays) if f"{name}.crossing.left" in arrays else None
                          for name in every))
 

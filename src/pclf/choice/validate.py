@@ -149,4 +149,5 @@ def calibrate(expected: Floats, shown: Rows, hidden: Rows, n_steps: int = 25) ->
     sizes, found = np.diff(ends, prepend=0), np.diff(hits[ends - 1], prepend=0)
     share = isotonic_regression((found + 0.5) / (sizes + 1), sample_weight=sizes)
     middle = np.add.reduceat(place, ends - sizes) / sizes
-    return Calibration(*weights[1:].tolist(), tuple(middle.tolist()), tuple(np.log(share / (1 - share)).tolist()))
+    _, b, c = weights.tolist()
+    return Calibration(b, c, tuple(middle.tolist()), tuple(np.log(share / (1 - share)).tolist()))

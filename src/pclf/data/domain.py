@@ -1,6 +1,6 @@
 """Domain: one catalogue of ratings, checked at the door."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from pclf.data.columns import Coded, check_present, is_missing, numbers
 from pclf.data.scale import Scale
+from pclf.data.times import faded, seconds, strengths
 from pclf.data.vocabulary import Codes, Vocabulary
 from pclf.errors import DataError
 
@@ -31,9 +32,14 @@ class Domain:
     scale: Scale
     titles: tuple[str, ...] | None = None   # of the items, by code
     events: bool = False
+    time: NDArray[np.int64] | None = None      # (n,) seconds since 1970
+    weight: NDArray[np.float32] | None = None  # (n,) of events: plays, hours, amounts; 1 each without it
 
     def __post_init__(self) -> None:
-        for name, dtype in (("user", np.int32), ("item", np.int32), ("value", np.uint8)):
+        for name, dtype in (("user", np.int32), ("item", np.int32), ("value", np.uint8), ("time", np.int64),
+                            ("weight", np.float32)):
+            if getattr(self, name) is None:
+                continue
             column = np.asarray(getattr(self, name))
             if column.dtype != dtype or column.shape != (len(self.value),):
                 raise DataError(f"domain {self.name!r}: {name} must be {len(self.value):,} numbers of type "
@@ -76,6 +82,12 @@ class Domain:
         what = "event" if self.events else "rating"
         return [count(self.n_users, "user"), count(self.n_items, "item"), count(len(self), what)]
 
+    def rated(self, rows: NDArray[Any]) -> "Domain":
+        """Only these ratings, by a mask or by their places; users and items stay."""
+        kept = {name: column[rows] for name in ("user", "item", "value", "time", "weight")
+                if (column := getattr(self, name)) is not None}
+        return replace(self, **kept)
+
     def compact(self) -> "Domain":
         """Without the users and items that have no ratings."""
         users, items = (np.flatnonzero(np.bincount(codes, minlength=len(ids)))
@@ -101,11 +113,15 @@ class Domain:
         return self.titles[code] if self.titles is not None else str(self.items.decode([code])[0])
 
 
-def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicates: str,
-              titles: Mapping[Any, str] | None) -> Domain:
-    """A domain from its user, item and rating columns, once everything about them has been checked."""
-    users, items, ratings = columns
-    where = f"domain {name!r}"
+def domain_of(name: str, columns: Mapping[str, Coded], scale: Scale | None, duplicates: str,
+              titles: Mapping[Any, str] | None, half_life: float | None = None) -> Domain:
+    """A domain from its columns by their roles, once everything about them has been checked.
+
+    Without a column of ratings it is one of events: repeated ones are one, whose strengths add up.
+    """
+    where, events = f"domain {name!r}", "rating_col" not in columns
+    users, items = columns["user_col"], columns["item_col"]
+    ratings = columns.get("rating_col", Coded(np.zeros(len(users), np.int32), np.ones(1)))
     if not len(users) == len(items) == len(ratings):
         raise DataError(f"{where}: users, items and ratings must be equally many; "
                         f"got {len(users):,}, {len(items):,} and {len(ratings):,}")
@@ -122,16 +138,26 @@ def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicat
         raise DataError(f"{where}: ratings must be on the scale {scale}; got {got:g} {ratings.where(rows)}. "
                         f"Pass scale=..., or round them with Scale.nearest() first.")
     known_users, known_items = Vocabulary.of(users), Vocabulary.of(items)
-    kept = users.codes, items.codes, positions[ratings.codes]
+    when = seconds(columns["time_col"], where) if "time_col" in columns else None
+    weight = strengths(columns["weight_col"], where) if "weight_col" in columns else None
+    if half_life is not None:
+        if when is None:
+            raise DataError(f"{where}: half_life must come with the times of events; got none. Pass time_col=...")
+        weight = faded(when, half_life, where) * (1.0 if weight is None else weight)
     repeated = _repeated(users, items)
-    if repeated is not None and duplicates == "error":
+    if repeated is not None and events and weight is None:
+        weight = np.ones(len(users))
+    made = Domain(name, known_users, known_items, users.codes, items.codes, positions[ratings.codes], scale,
+                  _titles(known_items, titles, where), events, when,
+                  None if weight is None else weight.astype(np.float32))
+    if repeated is None:
+        return made
+    if duplicates == "error" and not events:
         row = int(repeated.argmax())
         user, item = known_users.decode([users.codes[row]])[0], known_items.decode([items.codes[row]])[0]
         raise DataError(f"{where}: a user must rate an item once; user {user!r} rates item {item!r} again "
                         f"{users.where(repeated)}. Pass duplicates='last' or 'mean'.")
-    if repeated is not None:
-        kept = _merged(*kept, scale, duplicates)
-    return Domain(name, known_users, known_items, *kept, scale, _titles(known_items, titles, where))
+    return _merged(made, duplicates)
 
 
 def _titles(items: Vocabulary, titles: Mapping[Any, str] | None, where: str) -> tuple[str, ...] | None:
@@ -169,18 +195,18 @@ def _repeated(users: Coded, items: Coded) -> NDArray[np.bool_] | None:
     return repeated
 
 
-def _merged(user: Codes, item: Codes, value: NDArray[np.uint8], scale: Scale,
-            duplicates: str) -> tuple[Codes, Codes, NDArray[np.uint8]]:
-    """One rating a pair, at the place of its last one."""
-    order, same = _grouped(user, item)
-    last = np.append(~same, True)
+def _merged(domain: Domain, duplicates: str) -> Domain:
+    """One rating a pair, at the place of its last one; strengths add up."""
+    order, same = _grouped(domain.user, domain.item)
+    last, group = np.append(~same, True), np.append(0, np.cumsum(~same))
+    value, weight = domain.value.copy(), domain.weight
     if duplicates == "mean":
-        group = np.append(0, np.cumsum(~same))
-        means = np.bincount(group, np.array(scale.values)[value[order]]) / np.bincount(group)
-        value = value.copy()
-        value[order[last]] = scale.position(scale.nearest(means))
-    rows = np.sort(order[last])
-    return user[rows], item[rows], value[rows]
+        means = np.bincount(group, np.array(domain.scale.values)[value[order]]) / np.bincount(group)
+        value[order[last]] = domain.scale.position(domain.scale.nearest(means))
+    if weight is not None:
+        weight = weight.copy()
+        weight[order[last]] = np.bincount(group, weight[order])
+    return replace(domain, value=value, weight=weight).rated(np.sort(order[last]))
 
 
 def _grouped(user: Codes, item: Codes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

@@ -236,7 +236,8 @@ def score(model: Recommender, test: Ratings, rules: Sequence[str],
         point = {rule: model.predict_codes(name, domain.user, domain.item, rule=rule)
                  for rule in rules if rule in model.rules and points and not domain.events}
         proba = None
-        if hasattr(model, "predict_proba") and not domain.events and any(metric in by.DISTRIBUTION for metric in metrics):
+        asked = not domain.events and any(metric in by.DISTRIBUTION for metric in metrics)
+        if hasattr(model, "predict_proba") and asked:
             pairs = domain.users.decode(domain.user), domain.items.decode(domain.item)
             proba = model.predict_proba(name, *pairs)
         names = list(map(_name, metrics))

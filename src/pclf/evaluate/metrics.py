@@ -125,7 +125,7 @@ def catalogue_at(n: int, lists: ArrayLike, chosen: Any) -> float:
     (people, V), as for all metrics of what lists are made of.
     """
     places = _places(n, lists)
-    return len(np.unique(places[places >= 0])) / chosen.shape[1]
+    return float(len(np.unique(places[places >= 0])) / chosen.shape[1])
 
 
 def popular_at(n: int, lists: ArrayLike, chosen: Any) -> float:
