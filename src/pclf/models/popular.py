@@ -61,5 +61,6 @@ class Popular(Ranker, Recommender):
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         check_names("the model", arrays, [f"counts.{z}" for z in range(len(data.domains))])
         check_keys("the model", extra, {})
-        self.counts_ = {name: check_array(f"counts.{z}", arrays[f"counts.{z}"], dtype="int64", shape={"items": d.n_items},
-                                          low=0) for z, (name, d) in enumerate(data.domains.items())}
+        self.counts_ = {name: check_array(f"counts.{z}", arrays[f"counts.{z}"], dtype="int64", low=0,
+                                          shape={"items": d.n_items})
+                        for z, (name, d) in enumerate(data.domains.items())}
