@@ -14,7 +14,6 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -27,8 +26,9 @@ from pclf.engines.cpu import cores
 from pclf.engines.cpu_rows import Cores
 from pclf.engines.gpu_rows import Card
 from pclf.engines.reference import ReferenceEngine
-from pclf.models import personal
-from pclf.models.weights import softmax
+from pclf.factors.hyper import Hyper
+from pclf.factors.learn import Source, Ties, fit
+from pclf.factors.rows import softmax
 from pclf.problem import Layout, Problem, View
 
 DEVICE = "cuda"
@@ -58,10 +58,10 @@ def main():
     copy_bandwidth(report)
     if args.ratings:
         esteps(args, report)
-    check_personal_view(report)
+    check_factors(report)
     if args.large:
         whole_fit(args, report)
-        personal_view(args, report)
+        learn_factors(args, report)
     for engine, n in (("cpu", args.ratings // 10), ("gpu", args.ratings // 10), ("gpu", args.ratings // 2)):
         if n:
             default_fit(args, report, engine, n)
@@ -331,37 +331,43 @@ def whole_fit(args, report):
            first_objective=trace[0], final_objective=trace[-1])
 
 
-def check_personal_view(report):
-    """A personal view learned here and by the CPU: the ratings that they expect."""
+def learned(user, item, level, n_users, n_items, n_levels, machine):
+    """The factors of one domain by itself."""
+    rows = (np.arange(n, dtype=np.int32) for n in (n_users, n_items))
+    source = Source("a", user, item, level, n_users, n_items, n_levels, 0, *rows)
+    with machine.here():
+        return fit([source], Ties(False, False, False), Hyper(), 12, 0, machine).domains["a"]
+
+
+def check_factors(report):
+    """Factors learned here and by the CPU: the ratings that they expect."""
     n_users, n_items, n_levels = 3000, 1000, 5
     user, item, level = (x.cpu().numpy() for x in draw(300_000, n_users, n_items, n_levels, 4))
-    domain = SimpleNamespace(user=user, item=item, n_users=n_users, n_items=n_items, events=False)
     card, expected = Card(gpu.GpuEngine(DEVICE)), []
     for machine in (Cores(cores()), card, card):
-        view = personal.fit(domain, level, n_levels, 12, np.random.default_rng(0), machine)
-        expected.append(softmax(view.logits(view.users[user], view.items[item])) @ np.arange(n_levels))
+        own = learned(user, item, level, n_users, n_items, n_levels, machine)
+        expected.append(softmax(own.logits(own.user_rows(user), own.item_rows[item])) @ np.arange(n_levels))
     worst = float(np.abs(expected[0] - expected[1]).max())
     assert worst < 1e-4, f"expected ratings are {worst:.2g} away from those of the CPU"
     assert np.array_equal(*expected[1:]), "two runs differ"
-    report("check of the personal view", ratings=len(user), worst_distance=worst)
+    report("check of factors", ratings=len(user), worst_distance=worst)
 
 
-def personal_view(args, report):
-    """The personal views of two domains, from codes in the machine's memory to rows there."""
+def learn_factors(args, report):
+    """The factors of two domains that nothing ties, from codes in the machine's memory to rows there."""
     n = args.large // 2
     n_users, took, card = n // args.per_user, [], Card(gpu.GpuEngine(DEVICE))
     torch.cuda.empty_cache()
     for seed in (2, 3):
         user, item, level = (x.cpu().numpy() for x in draw(n, n_users, args.items, args.levels, seed))
-        domain = SimpleNamespace(user=user, item=item, n_users=n_users, n_items=args.items, events=False)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         start = time.perf_counter()
-        view = personal.fit(domain, level, args.levels, 12, np.random.default_rng(0), card)
+        own = learned(user, item, level, n_users, args.items, args.levels, card)
         took.append(time.perf_counter() - start)
-        assert np.isfinite(view.users).all()
-    report("personal view", ratings=2 * n, users=2 * n_users, items=2 * args.items, levels=args.levels, factors=12,
-           sweeps=personal.SWEEPS, seconds=sum(took), peak_bytes=torch.cuda.max_memory_allocated())
+        assert np.isfinite(own.users).all()
+    report("factors", ratings=2 * n, users=2 * n_users, items=2 * args.items, levels=args.levels, factors=12,
+           sweeps=Hyper().sweeps, seconds=sum(took), peak_bytes=torch.cuda.max_memory_allocated())
 
 
 def default_fit(args, report, engine, n):
@@ -380,7 +386,7 @@ def default_fit(args, report, engine, n):
     start = time.perf_counter()
     model = pclf.PCLF().fit(data, engine=engine)
     took = time.perf_counter() - start
-    assert model.personal_
+    assert model.factors_
     report(f"default fit, {engine}", ratings=data.n_ratings, users=data.n_users, items=2 * args.items, seconds=took,
            threads=cores())
 
@@ -395,7 +401,7 @@ def top_n(report, n_users=200_000, n_items=100_000, n_factors=20, n=10):
 
 
 def pooled_top_n(report, n_users=20_000, n_items=100_000, n_factors=25, n=10, levels=5, shape=4, own_factors=12):
-    """With a personal view: the distribution of every pair, alone or pooled. A few lists are checked in float64."""
+    """With factors: the distribution of every pair, alone or pooled. A few lists are checked in float64."""
     def rand(*size):
         return torch.randn(size, device=DEVICE)
 
@@ -405,8 +411,8 @@ def pooled_top_n(report, n_users=20_000, n_items=100_000, n_factors=25, n=10, le
                      torch.rand(n_users, device=DEVICE), 1e-4)
     alone = pooled._replace(weight=torch.ones(n_users, device=DEVICE))
     indptr, seen = torch.zeros(n_users + 1, dtype=torch.int64, device=DEVICE), torch.zeros(0, device=DEVICE)
-    for name, factors, own in (("top-10 with a personal view", users[:, :, :0], alone),
-                               ("top-10 with a personal view, pooled", users, pooled)):
+    for name, factors, own in (("top-10 with factors", users[:, :, :0], alone),
+                               ("top-10 with factors, pooled", users, pooled)):
         def lists(factors=factors, own=own):
             return gpu.score_top_n(factors, items, indptr, seen, n, DEVICE, own)[0]
 
@@ -423,8 +429,8 @@ def pooled_mean(own, user, mixture):
     n, mine, theirs = len(own.tilt), own.users[user].double(), own.items.double()
     shape = mine[:n] + theirs[:, :n]
     shape[:, 0] += theirs[:, n:] @ mine[n:]
-    personal = (own.base.double() + shape @ own.tilt.double()).softmax(1).clamp(min=own.floor).T
-    logs = own.weight[user].double() * personal.log() + (1 - own.weight[user].double()) * mixture.clamp(min=own.floor).log()
+    by_factors = (own.base.double() + shape @ own.tilt.double()).softmax(1).clamp(min=own.floor).T
+    logs = own.weight[user].double() * by_factors.log() + (1 - own.weight[user].double()) * mixture.clamp(min=own.floor).log()
     return own.values.double() @ logs.softmax(0)
 
 

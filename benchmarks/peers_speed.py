@@ -13,7 +13,7 @@ a fit of one rating in a hundred follows, which loads libraries and compiles (`w
 
 Peers have 20 factors, as PCLF has 20 user clusters, and the iterations that are usual for them: 15 for alternating
 least squares, 20 for stochastic gradient descent. Plain PCLF makes 50; it is also timed as published, and with its
-defaults, which add a personal view and learn its weight. Settings are the fast ones that their documentation or
+defaults, which add factors and learn their weight. Settings are the fast ones that their documentation or
 benchmarks name; penalties give a sensible error and are not tuned.
 
 `--lists` times top-10 lists for all users: `recommend` beside Surprise's documented way, which predicts all pairs
@@ -44,7 +44,7 @@ Fit = Callable[[], Predict | None]                          # None: the model do
 
 
 def plain() -> Any:
-    """EM alone, 50 iterations: neither priors nor a personal view, and nothing to choose."""
+    """EM alone, 50 iterations: neither priors nor factors, and nothing to choose."""
     import pclf
 
     return pclf.PCLF.paper(start="memberships", betas=(0.8, 0.9, 1.0), max_iter=50, tol=0.0)

@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[1]
+VERSION_0_1 = ("fe56e6b", "9740131")       # commits whose factors were not yet common to domains
 RESULTS, DOCS = ROOT / "benchmarks/results", ROOT / "docs"
 OURS, AS_WELL, LOOP, BOUND, OTHER = "#0072b2", "#7fb8d8", "#999999", "#d55e00", "#bbbbbb"   # told apart in grey too
 Row = dict[str, Any]
@@ -140,7 +141,15 @@ How fast, beside what, and how near to what the machine allows. Everything here 
 as the spread. A *rating x view* is one update of the E-step: PCLF has two views, so a rating counts twice.
 
 CPU: {row["machine"]}, {row["cores"]} cores, commit {commits(cpu.values())}, beside the peers {commits(fits)}; load when measured {loads[0]:g} to {loads[-1]:g}
-(1-minute average, the benchmark itself included). GPU: NVIDIA H200."""
+(1-minute average, the benchmark itself included). GPU: NVIDIA H200.{about_version([*cpu.values(), *fits])}"""
+
+
+def about_version(rows: Iterable[Row]) -> str:
+    old = [{"commit": commit} for commit in dict.fromkeys(row["commit"] for row in rows) if commit in VERSION_0_1]
+    if not old:
+        return ""
+    return (f"\n\n{commits(old)} and the GPU were measured with version 0.1 of the code. What is said about factors and lists is "
+            "about those of that version.")
 
 
 def commits(rows: Iterable[Row]) -> str:
@@ -238,7 +247,7 @@ def about_fits(fits: list[Row]) -> str:
 MovieLens 1M, {fits[0]["ratings"]:,} ratings to train on and the rest for the errors, all models on the same split in
 processes of their own, {ours["repeats"]} times in turn. *PCLF* is the plain model (K = 20, T = 10, L = 15, no priors,
 random memberships to start from) for 50 iterations: EM, and nothing else. *As published* adds the paper's random posteriors to
-start from; *with its defaults* adds what makes it accurate, a personal view, and tries its weights on a part of the data first. Peers have 20 factors and their usual 15 or 20 iterations, in fast
+start from; *with its defaults* adds what makes it accurate, factors, and tries its weights on a part of the data first. Peers have 20 factors and their usual 15 or 20 iterations, in fast
 settings that their documentation or benchmarks name, with penalties that give a sensible error, not tuned. Reading data is not counted; the first small fit, which loads libraries and
 compiles, is in a column of its own.
 
@@ -305,11 +314,11 @@ def about_gpu(gpu: dict[tuple[Any, ...], Row]) -> str:
     copy = next(row for (name, *_), row in gpu.items() if name == "copy")
     phase = next(row for (name, clusters, ratings, items), row in gpu.items()
                  if name == "phases" and (clusters, items) == (16, 100_000))
-    lists, personal, pooled = (
-        next(row for (name, *_), row in gpu.items() if name == wanted)
-        for wanted in ("top-10 of all items", "top-10 with a personal view", "top-10 with a personal view, pooled"))
-    check, views = (next(row for (name, *_), row in gpu.items() if name == wanted)
-                    for wanted in ("check of the personal view", "personal view"))
+    lists, alone, pooled, check, learned = (
+        next(row for (name, *_), row in gpu.items() if name in wanted)
+        for wanted in (("top-10 of all items",), *((name.replace("factors", "a personal view"), name) for name in (
+            "top-10 with factors", "top-10 with factors, pooled")), ("check of the personal view", "check of factors"),
+            ("personal view", "factors")))                       # by the names of version 0.1, or by ours
     by_cpu, by_gpu, large = sorted((row for (name, *_), row in gpu.items() if name.startswith("default fit")),
                                    key=lambda row: (row["ratings"], row["name"]))
     lines = ["| C | items | ratings x views a second, G | milliseconds |", "|---|---|---|---|"]
@@ -328,14 +337,14 @@ K = 20, T = 10, L = 15: {fit["iterations"]} iterations in {fit["seconds"]:.1f} s
 index; {place["peak_bytes"] / 2**30:.0f} GiB of the card at the peak.
 
 Top-10 lists among {lists["items"]:,} items: {lists["users_per_s"]:,.0f} users a second by the mixture alone,
-{personal["users_per_s"]:,.0f} by the personal view, where each pair has a distribution of its own, and {pooled["users_per_s"]:,.0f} by
+{alone["users_per_s"]:,.0f} by factors, where each pair has a distribution of its own, and {pooled["users_per_s"]:,.0f} by
 both.
 
-The model as it comes, which tries its weights on a sample first and has a personal view, from `Ratings` to a fitted model,
+The model as it comes, which tries its weights on a sample first and has factors, from `Ratings` to a fitted model,
 after a small fit that compiles: {by_gpu["ratings"] / 1e6:.1f} million ratings in {by_gpu["seconds"]:.1f} s, and in {by_cpu["seconds"]:.0f} s on the {by_cpu["threads"]} cores
-beside the card ({by_cpu["seconds"] / by_gpu["seconds"]:.0f} times as long); {large["ratings"] / 1e6:.0f} million in {large["seconds"]:.1f} s. The personal views of
-{views["ratings"] / 1e9:.0f} billion ratings take {views["seconds"]:.0f} s, {views["sweeps"]} sweeps and everything around them, {views["peak_bytes"] / 2**30:.0f} GiB of the card. What a
-personal view expects of a rating differs from the CPU's by at most {check["worst_distance"]:.0e}.
+beside the card ({by_cpu["seconds"] / by_gpu["seconds"]:.0f} times as long); {large["ratings"] / 1e6:.0f} million in {large["seconds"]:.1f} s. The factors of
+{learned["ratings"] / 1e9:.0f} billion ratings take {learned["seconds"]:.0f} s, {learned["sweeps"]} sweeps and everything around them, {learned["peak_bytes"] / 2**30:.0f} GiB of the card. What
+factors expect of a rating differs from the CPU's by at most {check["worst_distance"]:.0e}.
 
 The bound there: a rating is read twice, in the order of users and in the order of items, 68 bytes each time at C up to
 16 (a row and its index). At C = 16 that takes {phase["by_user"] * 1e3:.1f} and {phase["by_item"] * 1e3:.1f} ms of

@@ -703,3 +703,16 @@ def test_a_part_must_gain_more_than_chance_to_be_heard():
     assert (common, own) == (1.0, min(weights.FACTORS))
     assert gain > 0.1
     assert weights.learn(user, level, None, knows, flat, (0.0,), weights.FACTORS)[1] < 1
+
+
+def test_a_model_with_other_constants_predicts_by_them_and_is_saved_with_them(tmp_path):
+    data = pclf.datasets.load("demo").only("books")
+    model = pclf.PCLF(**ONLY, hyper=Hyper(shape=2, sweeps=4)).fit(data)
+    own = model.factors_["books"].domains["books"]
+    assert own.tilt.shape == (2, 5)
+    assert own.item_factors.shape[1] == own.items.shape[1] - 2
+    model.save(tmp_path / "model")
+    again = pclf.load(tmp_path / "model")
+    assert again.hyper["shape"] == 2
+    user, items = data["books"].users.ids[0], list(data["books"].items.ids[:20])
+    np.testing.assert_array_equal(again.predict("books", user, items), model.predict("books", user, items))

@@ -860,3 +860,13 @@ def test_a_generator_of_the_older_kind_is_a_seed(data, name):
     one, two = (models.create(name, **SMALL.get(name, {})).fit(data, random_state=np.random.RandomState(5))
                 .predict("films", "f1", "films 1") for _ in range(2))
     assert one == two
+
+
+def test_a_guest_of_whom_nothing_is_known_is_offered_what_most_people_pick(data):
+    model = pclf.PCLF(**SMALL["PCLF"], n_restarts=1, max_iter=3).fit(data)
+    anybody = model.fold_in({})
+    found = model.recommend("books", anybody, n=5, rank_by="chosen")
+    often = np.argsort(-np.bincount(data["books"].item, minlength=data["books"].n_items), kind="stable")[:30]
+    assert {book.item for book in found} <= set(data["books"].items.decode(often))
+    both = model.recommend("books", [anybody, data["films"].users.ids[0]], n=5)
+    assert [book.item for book in both[0]] == [book.item for book in model.recommend("books", anybody, n=5)]

@@ -30,6 +30,16 @@ def pairs(words: Sequence[str], what: str, value: str = "FILE", example: str = "
     return out
 
 
+def counts(words: Sequence[str], what: str) -> dict[str, int]:
+    """NAME=N words, N from 1 on."""
+    out = {}
+    for name, said in pairs(words, what, "N", "genre=2").items():
+        if not said.isdigit() or int(said) < 1:
+            raise typer.BadParameter(f"{what} must be NAME=N with a whole number from 1 on; got {name}={said}.")
+        out[name] = int(said)
+    return out
+
+
 def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | None, rating_col: str | None,
                  scale: Sequence[str], titles: Sequence[str], attributes: Sequence[str], user_attributes: Sequence[str],
                  shared_users: bool, shared_items: bool, duplicates: str, encoding: str, events: bool) -> "Ratings":

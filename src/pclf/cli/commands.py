@@ -167,8 +167,15 @@ def recommend(model: ModelPath, domain: DomainName,
               everyone: Annotated[bool, typer.Option("--all", help="All users of the domain, or of "
                                                      "--user-domain.")] = False,
               n: Annotated[int, typer.Option("--n", "-n", help="Length of the list.", min=1)] = 10,
+              rank_by: Annotated[str | None, typer.Option(help="liked (what they will pick and like), chosen (what they"
+                                                          " will pick) or rating; by default the first of these that"
+                                                          " the model has.")] = None,
               candidates: Annotated[Path | None, typer.Option(help="A table of the items to choose from.")] = None,
               exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
+              min_ratings: Annotated[int, typer.Option(min=0, help="Leave out items with fewer.")] = 0,
+              diversity: Annotated[float, typer.Option(help="0, the best items, to 1, items unlike each other.")] = 0.0,
+              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one "
+                                                         "value.")] = [],  # noqa: B006
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: UserDomain = None,
               out: OutFile = None, force: Force = False,
@@ -185,8 +192,11 @@ def recommend(model: ModelPath, domain: DomainName,
         raise typer.BadParameter("--explain is for one person: leave out --all.")
     allowed = arguments.read_items(candidates, target.items) if candidates else None
     left_out = arguments.read_items(exclude, target.items) if exclude else []
+    shape: dict[str, Any] = {
+        "rank_by": rank_by, "candidates": allowed, "exclude": left_out, "min_ratings": min_ratings,
+        "diversity": diversity, "at_most": arguments.counts(at_most, "--at-most"), "user_domain": user_domain}
     if everyone:
-        lists = fitted.recommend(domain, n=n, candidates=allowed, exclude=left_out, user_domain=user_domain)
+        lists = fitted.recommend(domain, n=n, **shape)
         return _write(lists.to_arrow(), out, force, as_json)
     if guest:
         if not hasattr(fitted, "fold_in"):
@@ -196,7 +206,7 @@ def recommend(model: ModelPath, domain: DomainName,
         person = _find_user(fitted, domain, str(user), user_domain)
     if explain and not hasattr(fitted, "explain"):
         raise ArgumentError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
-    lists = fitted.recommend(domain, [person], n=n, candidates=allowed, exclude=left_out, user_domain=user_domain)
+    lists = fitted.recommend(domain, [person], n=n, **shape)
     found = lists[0]
     why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
     if as_json:
@@ -207,9 +217,16 @@ def recommend(model: ModelPath, domain: DomainName,
     if out is not None:
         _write(lists.to_arrow(), out, force, as_json)
     else:
-        score = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
         digits = 2 if target.scale.n < 2 else max(2, 2 - math.floor(math.log10(min(np.diff(target.scale.values)))))
-        Table(["", "item", score], [[str(i), r.title, f"{r.score:.{digits}f}"] for i, r in enumerate(found, 1)],
+        rating = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
+        columns: list[tuple[str, Any]] = []
+        if found and found[0].liked is not None:
+            columns = [("picks it", lambda r: f"{r.chosen:.1%}")]
+            columns += [] if target.events else [("then likes it", lambda r: f"{r.liked / max(r.chosen, 1e-12):.0%}")]
+        if not (columns and target.events):
+            columns = [*columns, (rating, lambda r: f"{r.score if r.rating is None else r.rating:.{digits}f}")]
+        Table(["", "item", *(name for name, _ in columns)],
+              [[str(i), r.title, *(cell(r) for _, cell in columns)] for i, r in enumerate(found, 1)],
               f"{domain} for {'a guest' if guest else person}").show()
     if why:
         print(visible(f"\nWhy the first?\n{why}"))
@@ -219,7 +236,7 @@ def recommend(model: ModelPath, domain: DomainName,
 def evaluate(files: Files,
              protocol: Annotated[str, typer.Option(help="given-N (new users) or holdout-P (P percent).")] = "given-10",
              models: Annotated[str | None, typer.Option(help="Models to compare, with commas; by default "
-                                                        "Bias,FMM,RMGM,PCLF, of events the last three.")] = None,
+                                                        "Popular,EASE,Bias,FMM,RMGM,PCLF, of events without Bias.")] = None,
              repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
              seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
              scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006

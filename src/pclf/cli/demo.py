@@ -19,8 +19,8 @@ def run(seed: int, as_json: bool) -> None:
     began = time.perf_counter()
     data = datasets.load("demo", seed=seed)
     say = (lambda *text: None) if as_json else print
-    say("Three catalogues without a common user. Every item has a region, which means the same in all of them, and a genre,"
-        "\nwhich does not. Somebody who loves Japanese films has never been to the shops with music and books.\n")
+    say("Three catalogues without a common user. Every item has a region, which means the same in all of them, and a "
+        "genre,\nwhich does not. Somebody who loves Japanese films has never been to the shops with music and books.\n")
     if not as_json:
         Table(["domain", "users", "items", "ratings"],
               [[n, f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}"] for n, d in data.domains.items()]).show()
@@ -29,11 +29,12 @@ def run(seed: int, as_json: bool) -> None:
     for transfer in model.transfer_.values():
         for bridge in transfer.bridges.values():
             say(f"  {bridge}")
-    guests = {name: model.fold_in({"films": _films(seed, *regions)})
-              for name, regions in {"loves Japan": ("Japanese", "American"), "loves America": ("American", "Japanese")}.items()}
-    lists = {name: {domain: model.recommend(domain, guest, n=5) for domain in TARGETS} for name, guest in guests.items()}
-    say(f"\nTwo guests come in. One rates {LOVED} Japanese films with 5 and {COLD} American ones with 2, the other does the "
-        f"opposite.\nNeither has ever rated music or a book:\n")
+    guests = {"loves Japan": model.fold_in({"films": _films(seed, "Japanese", "American")}),
+              "loves America": model.fold_in({"films": _films(seed, "American", "Japanese")})}
+    lists = {name: {domain: model.recommend(domain, guest, n=5) for domain in TARGETS}
+             for name, guest in guests.items()}
+    say(f"\nTwo guests come in. One rates {LOVED} Japanese films with 5 and {COLD} American ones with 2, the other "
+        f"does the opposite.\nNeither has ever rated music or a book:\n")
     if not as_json:
         for domain in TARGETS:
             Table([f"a guest who {name}" for name in guests],

@@ -19,7 +19,7 @@ def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: in
     from pclf.evaluate.compare import compare
 
     events = any(d.events for d in data.domains.values())
-    wanted = (names or ("FMM,RMGM,PCLF" if events else "Bias,FMM,RMGM,PCLF")).split(",")
+    wanted = (names or ("Popular,EASE,FMM,RMGM,PCLF" if events else "Popular,EASE,Bias,FMM,RMGM,PCLF")).split(",")
     chosen = {type(model).__name__: model for model in (models.create(name.strip()) for name in wanted)}
     found = compare(chosen, splits(data, protocol, repeats, seed), random_state=seed, progress=True)
     last, text = list(chosen)[-1], str(found)

@@ -139,8 +139,8 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     metrics: "mae", "rmse" (by rule); "log_score", "ece", "coverage", "crps" (models with a distribution);
     "precision@10", "recall@10", "ndcg@10" or any other n: of lists drawn from all items that the user did not
     rate in training, where a test rating at least 70 % up the scale is a hit; or a function of your own, of test
-    ratings and predictions (by rule). By default the first two, and for events, of which nothing but lists can be
-    measured, "ndcg@10" and "recall@10".
+    ratings and predictions (by rule). By default "mae", "rmse", "ndcg@10" and "recall@10", and for events, of which
+    nothing but lists can be measured, the last two.
     n_jobs: processes; with more than one each is single-threaded, a script needs `if __name__ == "__main__":`, and
     models must be of a module. fit_options: passed to every `fit` that knows them (engine, dtype, ...). progress: show
     a bar.
@@ -157,7 +157,7 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     if n_jobs < 1:
         raise ArgumentError(f"n_jobs must be at least 1; got {n_jobs}.")
     events = any(d.events for split in parts for d in split.test.domains.values())
-    metrics = metrics if metrics is not None else LISTS if events else ERRORS
+    metrics = metrics if metrics is not None else LISTS if events else ERRORS + LISTS
     metrics = list(dict.fromkeys(metrics))
     check_metrics(metrics)
     if events and (of_ratings := [_name(metric) for metric in metrics if "@" not in _name(metric)]):

@@ -6,6 +6,7 @@ is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files a
 
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, is_dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -102,11 +103,13 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         """The n best items of a domain: a list for one user, `Recommendations` for a list of users or all.
 
         users: an id of any domain, a guest, a list of these, or None for every user of the domain, or of `user_domain`.
-        rank_by: "liked", what the person will pick and like, the default where a model has learned choices; "chosen", what
-        they will pick; or "rating", the expected rating alone, as the paper does.
-        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice, and ids that are
-        not there are counted and skipped; `exclude` takes items out of it. `min_ratings`: fewer rule an item out.
-        diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {"genre": 2}, how many of one value.
+        rank_by: "liked", what the person will pick and like, the default where a model has learned choices; "chosen",
+        what they will pick; or "rating", the expected rating alone, as the paper does.
+        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice, and ids
+        that are not there are counted and skipped; `exclude` takes items out of it. `min_ratings`: fewer rule an item
+        out.
+        diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {"genre": 2}, how many of one
+        value.
         boosts: {item: what its score is multiplied by}.
         """
         if n < 1:
@@ -137,11 +140,12 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
             codes = target.items.encode(wanted)
             unknown = int((codes < 0).sum())
             if len(wanted) and unknown == len(wanted):
-                raise UnknownNameError(f"candidates must be items of {target.name!r}; none of the {unknown:,} is one, the "
-                                       f"first is {wanted[0]!r}. Its items have ids like {target.items.decode([0])[0]!r}.")
+                known = target.items.decode([0])[0]
+                raise UnknownNameError(f"candidates must be items of {target.name!r}, with ids like {known!r}; none of "
+                                       f"the {unknown:,} is one, the first is {wanted[0]!r}.")
             if unknown:
-                warnings.warn(f"{unknown:,} of {len(wanted):,} candidates are no items of {target.name!r} and are left out.",
-                              UserWarning, stacklevel=3)
+                warnings.warn(f"{unknown:,} of {len(wanted):,} candidates are no items of {target.name!r} and are left "
+                              f"out.", UserWarning, stacklevel=3)
             allowed[:] = False
             allowed[codes[codes >= 0]] = True
         taken_out = target.items.encode(_items(exclude))
@@ -174,7 +178,9 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         from pclf import storage
 
         self._check_fitted()
-        storage.save(path, type(self).__name__, self.get_params(), self.data_, *self._state(), key=key, force=force)
+        settings = {name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+                    for name, value in self.get_params().items()}
+        storage.save(path, type(self).__name__, settings, self.data_, *self._state(), key=key, force=force)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings and, once fitted, the domains with what their predictions are made of."""
