@@ -1,5 +1,6 @@
-"""A tenth of `make attack`, for half a minute at most: nothing dies, no error is foreign, no change is silent."""
+"""A tenth of `make attack`, half a minute once compiled: nothing dies, no error is foreign, no change is silent."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,3 +12,5 @@ def test_hostile_files_are_refused_or_read_as_what_they_are():
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" 0 FAILED") == 3
+    tried = [int(n.replace(",", "")) for n in re.findall(r"([\d,]+) tried", done.stdout)]
+    assert min(tried) >= 100, done.stdout

@@ -228,6 +228,42 @@ def test_a_file_gives_the_same_attributes_as_a_frame(tmp_path, name, separator):
     assert read.fingerprint == frame.fingerprint
 
 
+def table(tmp_path, name, lines):
+    (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{u + 1}\n" for u in (0, 1)
+                                                                  for i in ("x", "y", "z", "NA")))
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    return Ratings.from_files({"films": tmp_path / "r.csv"}, attributes={"films": tmp_path / name})
+
+
+def test_titles_of_a_file_may_have_the_separator_in_them_and_colons(tmp_path):
+    made = table(tmp_path, "f.dat", ["item::title::genre", "x::Alien: 3::a", "y::A :: B::a", "z::\"C\"::a", "NA::D::b"])
+    assert made["films"].titles == ("Alien: 3", "A :: B", '"C"', "D")
+    with pytest.raises(DataError, match="must have 2 fields in each line; got 3 in line 3"):
+        table(tmp_path, "f.dat", ["item::genre", "x::a", "y::a::b", "z::a"])
+
+
+def test_an_id_may_be_written_as_what_is_missing_elsewhere(tmp_path):
+    made = table(tmp_path, "f.csv", ["item,year", "x,1990", "y,NA", "z,null", "NA,1993"]).attributes
+    assert made.known("films").all()
+    assert [made.facts("films", i).get("year") for i in range(4)] == [1990, None, None, 1993]
+
+
+def test_a_quote_that_is_missing_loses_no_row(tmp_path):
+    with pytest.raises(DataError, match="ends of lines"):
+        table(tmp_path, "f.csv", ["item,genre", 'x,"a', "y,b", 'z,"c"', "NA,b"])
+    with pytest.raises(DataError, match="ends of lines"):
+        table(tmp_path, "f.csv", ["item,genre", '"x,a', 'y",b', "z,b", "NA,b"])
+    made = table(tmp_path, "f.csv", ["item,genre", *['x,"a', 'b"', 'y,"a', 'b"', 'z,"a', 'b"'], "NA,c"]).attributes
+    assert made.known("films").all()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of Unix")
+def test_a_table_of_attributes_is_a_regular_file(tmp_path):
+    os.mkfifo(tmp_path / "f.csv")
+    with pytest.raises(DataError, match="regular file"):
+        some_ratings(attributes={"films": tmp_path / "f.csv"})
+
+
 def test_a_file_of_another_encoding_is_read_with_it(tmp_path):
     rows = (f"{u},{i},{u + 1}\n" for u in (0, 1) for i in range(6))
     (tmp_path / "r.csv").write_text("user,item,rating\n" + "".join(rows))

@@ -280,17 +280,19 @@ def test_ctrl_c_exits_with_130_whenever_it_comes(model, tmp_path, words):
     import time
 
     (tmp_path / "model").write_bytes(model.read_bytes())
-    for after in (0.2, 0.45, 0.8, 1.3, 2.2):
-        process = subprocess.Popen([sys.executable, "-m", "pclf", *words.split()], cwd=tmp_path, text=True,
+    code = "import sys; from pclf.cli import main; print('up', file=sys.stderr, flush=True); main()"
+    for after in (0.05, 0.3, 0.6, 1.0, 1.8):
+        process = subprocess.Popen([sys.executable, "-c", code, *words.split()], cwd=tmp_path, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        assert process.stderr.readline() == "up\n"
         time.sleep(after)
-        over = process.poll() is not None
-        if not over:
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)                  # as a terminal does: to children too
-        _, said = process.communicate(timeout=60)
+        printed, said = process.communicate(timeout=60)
         assert "Traceback" not in said
-        assert over or (process.returncode, "interrupted." in said) == (130, True), (after, said)
-    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+        done = process.returncode == 0 and printed                 # it had said all when Ctrl-C came
+        assert done or (process.returncode, "interrupted." in said) == (130, True), (after, said)
+    assert {p.name for p in tmp_path.iterdir()} <= {"model", "m"}
 
 
 def test_help_starts_fast_because_nothing_heavy_is_imported():

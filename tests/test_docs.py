@@ -14,8 +14,9 @@ import pytest
 import pclf
 from pclf import datasets, engines, models
 from pclf.data.ratings import Options
-from pclf.models.base import Recommendations, Recommender
-from pclf.models.mixture import _Mixture
+from pclf.models.base import Recommender
+from pclf.models.mixture import Mixture
+from pclf.serving.lists import Recommendations
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDS = {"films_to_books": ("ml-100k", "goodbooks"), "overlap": ("douban",)}
@@ -136,8 +137,7 @@ def test_docstring_names_parameters_that_exist(name):
 @pytest.mark.parametrize("name", models.NAMES)
 def test_class_docstring_names_settings_that_exist(name):
     cls = getattr(pclf, name)
-    text = f"{cls.__doc__}\n{_Mixture.__doc__ if issubclass(cls, _Mixture) else ''}"
-    unknown = set(documented(text)) - set(cls._get_param_names())
+    unknown = set(documented(cls.__doc__)) - set(cls._get_param_names())
     assert not unknown, f"the docstring of {name} explains {unknown}, which are no settings"
 
 
@@ -148,7 +148,7 @@ def test_documented_finds_names_where_docstrings_put_them():
 def test_pages_speak_of_arguments_that_exist():
     """`name=` and `name=value` in the running text is an argument of something public."""
     known = set().union(*(parameters(f) for f in FUNCTIONS.values()),
-                        *(parameters(cls.__init__) for cls in PUBLIC.values()), parameters(_Mixture.report))
+                        *(parameters(cls.__init__) for cls in PUBLIC.values()), parameters(Mixture.report))
     for page in PAGES:
         text = refresh.FENCE.sub("", page.read_text(encoding="utf-8"))
         calls = " ".join(re.findall(r"`([^`\n]+)`", text))
@@ -170,15 +170,16 @@ def test_settings_have_the_defaults_that_the_guide_lists():
 
 def test_models_show_what_they_are_and_what_they_learned():
     data = datasets.load("demo").only(["films", "books"])
-    model = pclf.PCLF(common_weight=0.25, personal_weight=0.6, n_restarts=1, max_iter=3)
-    assert repr(model) == "PCLF(common_weight=0.25, max_iter=3, n_restarts=1, personal_weight=0.6)"
+    model = pclf.PCLF(common_weight=0.25, factor_weight=0.6, n_restarts=1, max_iter=3)
+    assert repr(model) == "PCLF(common_weight=0.25, factor_weight=0.6, max_iter=3, n_restarts=1)"
     assert "not fitted" in model._repr_html_()
     model.fit(data)
     first, films, books = repr(model).splitlines()
     assert first.endswith("fitted in 3 iterations")
-    assert films == "  films  300 users  180 items  9,775 ratings  common 10 %, own 30 %, personal 60 %"
+    parts = "factors 60 %, common clusters 10 %, its own clusters 30 %"
+    assert films == f"  films  300 users  180 items  9,775 ratings  {parts}"
     assert "240 users" in books
-    assert "<td>common 10 %, own 30 %, personal 60 %</td>" in model._repr_html_()
+    assert f"<td>{parts}</td>" in model._repr_html_()
     assert model._repr_mimebundle_()["text/html"] == model._repr_html_()
 
 

@@ -163,6 +163,143 @@ def test_memberships_are_probabilities(fitted, tmp_path):
             pclf.load(tmp_path / "m")
 
 
+def scaled(name, by, prefix="model.factors.0."):
+    def change(manifest, arrays):
+        arrays[prefix + name] = arrays[prefix + name] * by
+    return change
+
+
+def asymmetric(manifest, arrays):
+    arrays["model.factors.0.people.own.1"][0, 1] += 0.1
+
+
+def contradicting(manifest, arrays):
+    for pair in ("0.1", "0.2"):
+        arrays[f"model.factors.0.people.between.{pair}"][0, 0] = 0.99
+    arrays["model.factors.0.people.between.1.2"][0, 0] = -0.99
+
+
+def without_attributes(manifest, arrays):
+    del manifest["attributes"]
+    for name in [name for name in arrays if name.startswith("attributes.")]:
+        del arrays[name]
+
+
+def column(key, value, at=0):
+    return say(value, "attributes", "columns", at, key)
+
+
+TIED = {
+    "a person less": become("model.factors.0.0.users", lambda a: a[:-1]),
+    "an axis less": become("model.factors.0.0.items", lambda a: a[:, :-1].copy()),
+    "a level more": become("model.factors.0.0.base", lambda a: np.append(a, 0.0)),
+    "numbers that overflow": put("model.factors.0.0.users", 1e30),
+    "a negative square": put("model.factors.0.0.item_square", -1.0),
+    "a product larger than its squares": put("model.factors.0.0.item_square", 1e9, at=1),
+    "something behind the squares": put("model.factors.0.0.item_square", 1.0, at=-1),
+    "ratings before the first": put("model.factors.0.0.n_rated", -1),
+    "a choice off the scale": put("model.factors.0.0.least", 5),
+    "counts without a spread": put("model.factors.0.0.count", 1e-300, at=1),
+    "a negative variance": put("model.factors.0.0.chosen.variance", -1.0),
+    "places of nobody": become("model.factors.0.0.choosers.places", lambda a: a[:-1]),
+    "other places of items than of users": become("model.factors.0.0.chosen.places", lambda a: a[:, :-1].copy()),
+    "a covariance that is not symmetric": asymmetric,
+    "a covariance that is not positive": scaled("people.own.0", -1.0),
+    "a covariance of nothing": scaled("things.own.2", 0.0),
+    "a correlation beyond 1": put("model.factors.0.people.between.0.1", 1.5),
+    "correlations that contradict each other": contradicting,
+    "a share beyond 1": put("model.factors.0.strange", 1.5),
+    "regressions on attributes that are not there": without_attributes,
+    "factors of a domain nobody knows": say("games", "extra", "factors", 0, "domains", 0),
+    "factors of a domain twice": say(["films"] * 3, "extra", "factors", 0, "domains"),
+    "more attribute axes than axes": say(99, "extra", "factors", 0, "n_attribute"),
+    "degrees of freedom without end": say(1e999, "extra", "factors", 0, "freedom", 0),
+    "steps without end": say(2**70, "extra", "factors", 0, "hyper", "newton"),
+    "a setting of factors nobody knows": say(1, "extra", "factors", 0, "hyper", "surprise"),
+    "a part that is not there": say(7, "extra", "factors_of", "films"),
+    "factors without a weight": drop("extra", "factor_weights", "films"),
+    "a weight beyond 1": say(1.5, "extra", "factor_weights", "films"),
+    "a transfer of words": say(["a", "b", "c", "d"], "extra", "transfer", "films"),
+    "a bridge nobody knows": say([0.0, None, "", [["luck", 0.0, True, ""]]], "extra", "transfer", "films"),
+    "a step of EM too short": say([1, 1.0], "extra", "trace", 0),
+    "no members": say(0, "extra", "clusters", "members"),
+    "members without end": say(2**70, "extra", "clusters", "members"),
+    "a prior that is negative": say([-1.0, 1.0], "extra", "clusters", "priors"),
+    "weights of views that do not add up": say(0.9, "extra", "clusters", "weights", "films", "0"),
+    "a view of another model": say("books", "extra", "clusters", "layout", "views", 1, "name"),
+    "a view without domains": say([], "extra", "clusters", "layout", "views", 1, "domains"),
+    "a feature beyond all features": put("attributes.0.indices", 99),
+    "a feature before the first": put("attributes.0.indices", -1),
+    "rows of attributes that go back": put("attributes.0.indptr", 10**6, at=1),
+    "an item without a row": become("attributes.0.indptr", lambda a: a[:-1]),
+    "a value that is none": put("attributes.0.data", np.nan),
+    "a value twice as strong": put("attributes.0.data", 2.0),
+    "given twice": put("attributes.0.given", 2),
+    "attributes of nobody": say("users", "attributes", "whose"),
+    "attributes of two domains of three": drop("attributes", "domains", 2),
+    "a kind of column nobody knows": column("kind", "smell"),
+    "values that are the same": column("labels", ["a", "a"]),
+    "half a character": column("labels", ["a", "\ud800"]),
+    "knots that go back": column("knots", [3.0, 2.0, 1.0], at=1),
+    "a number without a spread": column("spread", [0.0], at=2),
+    "a number with two means": column("mean", [0.0, 1.0], at=2),
+}
+
+
+@pytest.fixture(scope="module")
+def tied():
+    rng, frames, facts = np.random.default_rng(1), {}, {}
+    for name in ("films", "books", "music"):
+        pairs = rng.permutation(12 * 9)[:60]
+        frames[name] = {"user": pairs // 9, "item": pairs % 9, "rating": rng.integers(1, 6, 60)}
+        facts[name] = {"item": range(9), "genre": ["horror", "romance", "crime"] * 3, "year": range(1990, 1999),
+                       "weight": [1.5, 7.25, None] * 3}
+    data = pclf.Ratings.from_frames(frames, scale=(1, 5), shared_users=True, attributes=facts)
+    hyper = {"sweeps": 4, "places": 3, "attribute_factors": 2}
+    return pclf.PCLF(3, 2, 2, max_iter=3, n_factors=3, hyper=hyper, n_restarts=1, common_weight=0.3, factor_weight=0.7,
+                     bridges=("people", "attributes")).fit(data)
+
+
+@pytest.mark.parametrize("what", TIED)
+def test_factors_and_attributes_that_no_model_has_are_refused(tied, tmp_path, what):
+    path = tmp_path / "m"
+    tied.save(path, key=KEY)
+    assert pclf.load(path, key=KEY).data_.fingerprint == tied.data_.fingerprint
+    forge(path, TIED[what])
+    with pytest.raises(ModelFileError, match="model: "):
+        pclf.load(path)
+
+
+def test_every_array_of_factors_and_attributes_is_looked_at(tied, tmp_path):
+    path = tmp_path / "m"
+    tied.save(path)
+    before = path.read_bytes()
+    for name, array in storage.read(path)[1].items():
+        changes = [become(name, lambda a: a[..., None]), become(name, lambda a: a.astype(np.float16))]
+        if not name.endswith(("attribute_weights", "turn")):        # not every model has them
+            changes.append(lambda m, a, name=name: a.pop(name))
+        if array.size:
+            changes.append(become(name, lambda a: a[:-1]))
+        if array.size and array.dtype.kind == "f":
+            changes.append(put(name, np.nan))
+        for change in changes:
+            forge(path, change)
+            with pytest.raises(ModelFileError):
+                pclf.load(path)
+            path.write_bytes(before)
+
+
+def test_a_model_with_settings_of_its_factors_comes_back(tied, tmp_path):
+    from pclf.factors.hyper import Hyper
+
+    model = pclf.PCLF(2, 2, 2, max_iter=2, n_factors=2, hyper=Hyper(sweeps=3), factor_weight=1.0, common_weight=0.0,
+                      ).fit(tied.data_)
+    model.save(tmp_path / "m")
+    again = pclf.load(tmp_path / "m")
+    assert again.hyper["sweeps"] == 3
+    np.testing.assert_array_equal(again.predict("films", 1, range(9)), model.predict("films", 1, range(9)))
+
+
 @pytest.mark.parametrize("text", [
     "[" * 100_000, '{"format": NaN}', "{", "null", "[]", '{"format": 6}', '{"format": ' + "9" * 5000 + "}", "\udcff",
 ])

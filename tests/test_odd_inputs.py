@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 import pclf
 from pclf import models
 
-SMALL = {"n_user_clusters": 2, "max_iter": 5, "n_factors": 1}
+SMALL = {"PCLF": {"n_user_clusters": 2, "max_iter": 5, "n_factors": 1},
+         **{name: {"n_user_clusters": 2, "max_iter": 5} for name in ("RMGM", "FMM")}}
 ids = st.one_of(st.integers(-5, 5), st.text(max_size=3), st.tuples(st.integers(0, 2), st.text(max_size=1)))
 
 
 def fit_and_check(data, name):
-    settings = SMALL if name in ("PCLF", "RMGM", "FMM") else {}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "n_user_clusters=2 is more than")
-        model = models.create(name, **settings).fit(data)
+        model = models.create(name, **SMALL.get(name, {})).fit(data)
     for domain, d in data.domains.items():
         users, items = (x.ravel() for x in np.meshgrid(np.arange(d.n_users), np.arange(d.n_items)))
         for rule in model.rules:

@@ -21,12 +21,11 @@ from pclf.evaluate import metrics
 from pclf.models.fmm import FMM
 from pclf.models.pclf import PCLF
 from pclf.models.rmgm import RMGM
-from pclf.models.transfer import Transfer
 from pclf.report import facts
 
 NASTY = "</title><script>alert(1)</script>\"><img src=http://x.test/a.png onerror=alert(2)> {{ 7 * 7 }} $x^2$"
-TOPICS = ["What was pooled", "The fit", "Rating patterns", "Item clusters", "User clusters", "Common and own",
-          "Predicted and true"]
+CLUSTERS = ["Rating patterns", "Item clusters", "User clusters", "The fit"]
+TOPICS = ["What predictions use", "How good they are", "Lists", "What was pooled", *CLUSTERS]
 WORDS = {"films": ("Rocket", "Wedding"), "books": ("Dragon", "Garden"), "games": ("Racing", "Puzzle")}
 
 
@@ -94,7 +93,7 @@ class Page(HTMLParser):
 
     @property
     def topics(self):
-        return [text for text in self.text["p"] if text in (*TOPICS, "Does pooling help?")]
+        return [text for text in self.text["p"] if text in (*TOPICS, "Does pooling help?", "Clusters")]
 
 
 @pytest.mark.parametrize("n_domains", [1, 2, 3])
@@ -228,10 +227,10 @@ def test_a_large_domain_is_checked_on_a_sample(model, monkeypatch):
     assert f"a sample of 50 of the {len(model.data_['films'])} ratings" in report.render(model)
 
 
-def test_the_audit_comes_first_where_there_is_one(model):
+def test_the_audit_comes_second_where_there_is_one(model):
     verdict = "Pooling with films lowers the error of books by 1.8 %."
     page = Page(report.render(model, audit=SimpleNamespace(verdicts=[verdict, "No harm elsewhere."])))
-    assert page.topics == ["Does pooling help?", *TOPICS]
+    assert page.topics == [TOPICS[0], "Does pooling help?", *TOPICS[1:]]
     assert verdict in page.text["p"]
 
 
@@ -245,20 +244,52 @@ def test_figures_of_the_audit_are_shown_where_it_has_them(model, html):
     assert "With few users PCLF has the lowest error in books, with many FMM" in page.text["h3"]
 
 
-def test_factors_and_learned_weights_are_told():
-    model = PCLF(2, 2, 2, max_iter=8, n_restarts=1).fit(make_ratings(), engine="reference")
-    html = report.render(model)
-    assert "and of the factors" in html
-    for name in model.data_.domains:
-        assert f"factors {100 * model.factor_weights_[name]:.0f}\u00a0%" in html
-    helps, harms = Transfer(0.2, 0.0123, ""), Transfer(0.0, 0.0, "")
-    for films, books, sentence in (
-        (helps, helps, "raise the log score of held-out ratings by 0.0123 in films and 0.0123 in books."),
-        (harms, helps, "raise the log score of held-out ratings by 0.0123 in books and do not surely help films."),
-        (harms, harms, "do not surely help films and books."),
-    ):
-        model.transfer_ = {"films": films, "books": books}
-        assert report._what_transfers(model) == f" The common clusters {sentence}"
+@pytest.fixture(scope="module")
+def with_factors():
+    data = make_ratings()
+    facts = {name: {"item": d.items.ids, "kind": [f"kind {i % 2}" for i in d.items.ids]}
+             for name, d in data.domains.items()}
+    columns = {name: tuple(data.to_frame(name).values()) for name in data.domains}
+    titles = {name: dict(zip(d.items.ids, d.titles, strict=True)) for name, d in data.domains.items()}
+    data = Ratings.from_arrays(columns, scale=(1, 5), titles=titles, attributes=facts)
+    return PCLF(2, 2, 2, n_factors=3, factor_weight=1.0, max_iter=4, n_restarts=1).fit(data)
+
+
+def test_the_page_begins_with_what_predictions_use(with_factors):
+    page = Page(report.render(with_factors))
+    assert page.text["h2"][0] == "Factors carry every prediction alone"
+    for name in with_factors.data_.domains:
+        assert with_factors.transfer_[name].bridges
+        for bridge in with_factors.transfer_[name].bridges.values():
+            assert f"{bridge.text[0].upper()}{bridge.text[1:]}" in page.text["p"]
+    half = PCLF(2, 2, 2, n_factors=3, factor_weight={"films": 0.5, "books": 0.8}, max_iter=4, n_restarts=1, lists=False)
+    html = report.render(half.fit(make_ratings()))
+    assert Page(html).text["h2"][0] == "Factors carry 50\u00a0% to 80\u00a0% of a prediction, clusters the rest"
+    assert "factors 80\u00a0%" in html
+
+
+def test_clusters_without_weight_are_one_folded_section(with_factors):
+    html = report.render(with_factors)
+    page = Page(html)
+    assert page.topics == [*TOPICS[:4], "Clusters", *CLUSTERS]
+    assert html.index('id="clusters"') < html.index("<details>") < html.index('id="patterns"')
+    assert "user clusters and" not in page.text["p"][1]
+
+
+def test_lists_are_shown_with_what_people_will_pick_and_like(with_factors):
+    html = report.render(with_factors)
+    page = Page(html)
+    films = with_factors.data_["films"]
+    person = films.users.ids[int(np.bincount(films.user).argmax())]
+    assert f"films for {person}" in page.text["h4"]
+    assert f"books for {person}, a visitor from films" in page.text["h4"]
+    found = with_factors.recommend("books", person, 5, user_domain="films")
+    rows = re.findall(r"<tr><td>(.*?)</td><td class=\"number\">(.*?)</td><td class=\"number\">(.*?)</td>", html)
+    assert " ".join(r.title for r in found) in " ".join(title for title, *_ in rows)
+    assert {f"{r.rating:.2f}" for r in found} <= {rating for _, rating, _ in rows}
+    plain = report.render(fitted(FMM))
+    assert "Lists are sorted by the expected rating" in plain
+    assert ">chosen<" not in plain
 
 
 def test_the_same_model_gives_the_same_page(model, html):
@@ -439,14 +470,15 @@ def test_nothing_imports_pyplot_and_importing_plots_does_not_import_matplotlib()
 
 PROBE = """<script>
 const box = document.documentElement;
+const shown = what => [...document.querySelectorAll(what)].filter(e => !e.closest("details:not([open])"));
 const leaves = [...document.querySelectorAll("h1, h2, h3, h4, p, table, .card, figure, figcaption")];
 parent.document.title = JSON.stringify({
   width: innerWidth, content: box.scrollWidth,
   cut: leaves.filter(e => !e.closest(".scroll") && e.getBoundingClientRect().right > innerWidth + 1).length,
   headings: [...document.querySelectorAll("h2")].map(e => e.textContent),
   alts: [...document.querySelectorAll("figure svg[role=img]")].map(e => e.getAttribute("aria-label")),
-  seen: [...document.querySelectorAll("figure svg")].map(e => e.getBoundingClientRect().width),
-  letters: Math.min(...[...document.querySelectorAll("svg text")].map(e => e.getBoundingClientRect().height)),
+  seen: shown("figure svg").map(e => e.getBoundingClientRect().width),
+  letters: Math.min(...shown("svg text").map(e => e.getBoundingClientRect().height)),
 });
 </script>"""
 
@@ -519,7 +551,7 @@ def test_a_report_of_events_speaks_of_events():
     html = report.render(small(n_restarts=1).fit(log, engine="reference"))
     assert not re.findall(r".{20}\bratings?\b.{20}", re.sub(r"<style.*?</style>", "", html, flags=re.DOTALL))
     assert f"{log.n_ratings} events by 30 users" in html
-    table = html[html.index('id="users"'):html.index('id="shares"')]
+    table = html[html.index('id="users"'):html.index('id="fit"')]
     assert "likes more" in table
     assert ">mean" not in table                              # of events, which are all 1
     assert "there is no event" in html

@@ -105,6 +105,11 @@ def check_keys(what: str, found: Any, kinds: Mapping[str, Any], may: Mapping[str
     return found
 
 
+def text(value: Any) -> bool:
+    """text without halves of characters"""
+    return type(value) is str and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def finite(value: Any) -> bool:
     """a finite number"""
     return _is(value, float) and bool(np.isfinite(value))

@@ -62,8 +62,8 @@ class Crossing:
                     n_people: int) -> "Crossing":
         """What `to_arrays` gave, from so many items elsewhere to so many here. It is from a file, so it is checked."""
         def numbers(name: str, **shape: int | None) -> NDArray[Any]:
-            return check_array(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], dtype="float32", shape=shape, low=-LARGEST,
-                               high=LARGEST)
+            return check_array(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], dtype="float32", shape=shape,
+                               low=-LARGEST, high=LARGEST)
 
         source, target, people = (check_codes(f"{prefix}.{name}", arrays[f"{prefix}.{name}"], n, {"places": None})
                                   for name, n in (("source", n_source), ("target", n_target), ("people", n_people)))
@@ -71,8 +71,9 @@ class Crossing:
         leverage = numbers("leverage", people=len(people))
         if (np.diff(people) <= 0).any() or leverage.min(initial=0) < 0 or leverage.max(initial=0) > MOST + 1e-6:
             raise ModelFileError(f"{prefix} must have its people in order, with leverages of 0 to {MOST}")
-        return cls(source, target, numbers("source_mean", source=len(source)), numbers("target_mean", target=len(target)),
-                   left, numbers("right", products=left.shape[1], target=len(target)), people, leverage)
+        return cls(source, target, numbers("source_mean", source=len(source)),
+                   numbers("target_mean", target=len(target)), left,
+                   numbers("right", products=left.shape[1], target=len(target)), people, leverage)
 
 
 def learn_crossing(elsewhere: Rows, here: Rows, mean: Floats, people: NDArray[Any], rng: np.random.Generator,

@@ -14,8 +14,7 @@ from pclf.choice.items import CORE, LARGEST, Items, learn_items
 from pclf.choice.rows import Rows, taken
 from pclf.choice.validate import Calibration, Setting, find_setting
 from pclf.door import check_array, check_names
-from pclf.errors import ModelFileError
-from pclf.errors import DataError
+from pclf.errors import DataError, ModelFileError
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,8 @@ class Choice:
         return arrays
 
     @classmethod
-    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int], n_people: int) -> "Choice":
+    def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int],
+                    n_people: int) -> "Choice":
         """What `to_arrays` gave, for catalogues of so many items. It is from a file, so it is checked."""
         items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
         for z, n_items in enumerate(sizes):

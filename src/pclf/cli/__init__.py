@@ -32,6 +32,8 @@ def main() -> None:
     if code == 130 or stop.watched:
         _say("interrupted.")
         _leave(130)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)      # all is done: while Python ends, Ctrl-C has nothing to stop
     sys.exit(code)
 
 

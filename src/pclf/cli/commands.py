@@ -10,6 +10,7 @@ import typer
 
 from pclf.cli import arguments, tables
 from pclf.errors import UNSEEN, ArgumentError, brief, visible
+from pclf.tables import Table
 
 app = typer.Typer(
     name="pclf", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -83,9 +84,9 @@ def datasets(as_json: AsJson = False) -> None:
         return _json([{"name": e.name, "title": e.title, "domains": list(e.domains), "ratings": e.n_ratings,
                        "users": e.n_users, "items": e.n_items, "scale": e.scale, "licence": e.licence,
                        "citation": e.citation, "url": e.url, "here": e.here} for e in entries])
-    tables.show("Data sets", ["name", "domains", "ratings", "users", "items", "scale", "here"],
-                [[e.name, ", ".join(e.domains), f"{e.n_ratings:,}", f"{e.n_users:,}", f"{e.n_items:,}", e.scale,
-                  "yes" if e.here else ("download" if e.url else "by hand")] for e in entries])
+    Table(["name", "domains", "ratings", "users", "items", "scale", "here"],
+          [[e.name, ", ".join(e.domains), f"{e.n_ratings:,}", f"{e.n_users:,}", f"{e.n_items:,}", e.scale,
+            "yes" if e.here else ("download" if e.url else "by hand")] for e in entries], "Data sets").show()
     for e in entries:
         print(f"{e.name}: {e.title}. Licence: {e.licence}. {e.citation}")
 
@@ -166,14 +167,15 @@ def recommend(model: ModelPath, domain: DomainName,
               everyone: Annotated[bool, typer.Option("--all", help="All users of the domain, or of "
                                                      "--user-domain.")] = False,
               n: Annotated[int, typer.Option("--n", "-n", help="Length of the list.", min=1)] = 10,
-              rank_by: Annotated[str | None, typer.Option(help="liked (what they will pick and like), chosen (what they "
-                                                          "will pick) or rating; by default the first of these that the "
-                                                          "model has.")] = None,
+              rank_by: Annotated[str | None, typer.Option(help="liked (what they will pick and like), chosen (what they"
+                                                          " will pick) or rating; by default the first of these that"
+                                                          " the model has.")] = None,
               candidates: Annotated[Path | None, typer.Option(help="A table of the items to choose from.")] = None,
               exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
               min_ratings: Annotated[int, typer.Option(min=0, help="Leave out items with fewer.")] = 0,
               diversity: Annotated[float, typer.Option(help="0, the best items, to 1, items unlike each other.")] = 0.0,
-              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one value.")] = [],  # noqa: B006
+              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one "
+                                                         "value.")] = [],  # noqa: B006
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: UserDomain = None,
               out: OutFile = None, force: Force = False,
@@ -191,8 +193,8 @@ def recommend(model: ModelPath, domain: DomainName,
     allowed = arguments.read_items(candidates, target.items) if candidates else None
     left_out = arguments.read_items(exclude, target.items) if exclude else []
     shape: dict[str, Any] = {
-        "rank_by": rank_by, "candidates": allowed, "exclude": left_out, "min_ratings": min_ratings, "diversity": diversity,
-        "at_most": arguments.counts(at_most, "--at-most"), "user_domain": user_domain}
+        "rank_by": rank_by, "candidates": allowed, "exclude": left_out, "min_ratings": min_ratings,
+        "diversity": diversity, "at_most": arguments.counts(at_most, "--at-most"), "user_domain": user_domain}
     if everyone:
         lists = fitted.recommend(domain, n=n, **shape)
         return _write(lists.to_arrow(), out, force, as_json)
@@ -217,12 +219,15 @@ def recommend(model: ModelPath, domain: DomainName,
     else:
         digits = 2 if target.scale.n < 2 else max(2, 2 - math.floor(math.log10(min(np.diff(target.scale.values)))))
         rating = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
-        numbers = [("picks it and likes it", lambda r: f"{r.liked:.1%}"), ("picks it", lambda r: f"{r.chosen:.1%}")]
-        columns: list[tuple[str, Any]] = numbers if found and found[0].liked is not None else []
+        columns: list[tuple[str, Any]] = []
+        if found and found[0].liked is not None:
+            columns = [("picks it", lambda r: f"{r.chosen:.1%}")]
+            columns += [] if target.events else [("then likes it", lambda r: f"{r.liked / max(r.chosen, 1e-12):.0%}")]
         if not (columns and target.events):
             columns = [*columns, (rating, lambda r: f"{r.score if r.rating is None else r.rating:.{digits}f}")]
-        tables.show(f"{domain} for {'a guest' if guest else person}", ["", "item", *(name for name, _ in columns)],
-                    [[str(i), r.title, *(cell(r) for _, cell in columns)] for i, r in enumerate(found, 1)])
+        Table(["", "item", *(name for name, _ in columns)],
+              [[str(i), r.title, *(cell(r) for _, cell in columns)] for i, r in enumerate(found, 1)],
+              f"{domain} for {'a guest' if guest else person}").show()
     if why:
         print(visible(f"\nWhy the first?\n{why}"))
 
@@ -325,8 +330,8 @@ def bench(quick: Annotated[bool, typer.Option("--quick", help="The main figures,
                    row["ratio"])
         lines.append([what, f"{row['ratings']:,}", str(row["clusters"]), str(row["threads"]), *map(_short, numbers),
                       row["against"]])
-    tables.show("Speed (--json has more columns)",
-                ["what", "ratings", "C", "threads", "ms", "± ms", "M/s", "bytes a rating", "ratio", "of"], lines)
+    Table(["what", "ratings", "C", "threads", "ms", "± ms", "M/s", "bytes a rating", "ratio", "of"], lines,
+          "Speed (--json has more columns)").show()
 
 
 @app.command(epilog="Example: pclf doctor")
@@ -414,7 +419,7 @@ def _write(table: Any, out: Path | None, force: bool, as_json: bool) -> None:
     elif out is not None:
         print(visible(f"{table.num_rows:,} rows -> {out}"))
     else:
-        tables.show("", table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()])
+        Table(table.column_names, [[_cell(v) for v in row.values()] for row in table.to_pylist()]).show()
 
 
 def _short(x: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pclf.cli import tables
+from pclf.tables import Table
 
 TARGETS = ("music", "books")
 LOVED, COLD = 5, 3      # films that a guest loves, and does not
@@ -19,35 +19,37 @@ def run(seed: int, as_json: bool) -> None:
     began = time.perf_counter()
     data = datasets.load("demo", seed=seed)
     say = (lambda *text: None) if as_json else print
-    say("Three catalogues without a common user. Every item has a region, which means the same in all of them, and a genre,"
-        "\nwhich does not. Somebody who loves Japanese films has never been to the shops with music and books.\n")
+    say("Three catalogues without a common user. Every item has a region, which means the same in all of them, and a "
+        "genre,\nwhich does not. Somebody who loves Japanese films has never been to the shops with music and books.\n")
     if not as_json:
-        tables.show("", ["domain", "users", "items", "ratings"],
-                    [[n, f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}"] for n, d in data.domains.items()])
+        Table(["domain", "users", "items", "ratings"],
+              [[n, f"{d.n_users:,}", f"{d.n_items:,}", f"{len(d):,}"] for n, d in data.domains.items()]).show()
     model = PCLF().fit(data, random_state=seed, verbose=not as_json)
     say(f"PCLF fitted to {data.n_ratings:,} ratings. What the catalogues bring each other:")
     for transfer in model.transfer_.values():
         for bridge in transfer.bridges.values():
             say(f"  {bridge}")
-    guests = {name: model.fold_in({"films": _films(seed, *regions)})
-              for name, regions in {"loves Japan": ("Japanese", "American"), "loves America": ("American", "Japanese")}.items()}
-    lists = {name: {domain: model.recommend(domain, guest, n=5) for domain in TARGETS} for name, guest in guests.items()}
-    say(f"\nTwo guests come in. One rates {LOVED} Japanese films with 5 and {COLD} American ones with 2, the other does the "
-        f"opposite.\nNeither has ever rated music or a book:\n")
+    guests = {"loves Japan": model.fold_in({"films": _films(seed, "Japanese", "American")}),
+              "loves America": model.fold_in({"films": _films(seed, "American", "Japanese")})}
+    lists = {name: {domain: model.recommend(domain, guest, n=5) for domain in TARGETS}
+             for name, guest in guests.items()}
+    say(f"\nTwo guests come in. One rates {LOVED} Japanese films with 5 and {COLD} American ones with 2, the other "
+        f"does the opposite.\nNeither has ever rated music or a book:\n")
     if not as_json:
         for domain in TARGETS:
-            tables.show(domain.capitalize(), [f"a guest who {name}" for name in guests],
-                        list(zip(*([r.title for r in lists[name][domain]] for name in guests), strict=True)))
+            Table([f"a guest who {name}" for name in guests],
+                  list(zip(*([r.title for r in lists[name][domain]] for name in guests), strict=True)),
+                  domain.capitalize()).show()
     first = lists["loves Japan"]["music"][0].item
     why = model.explain("music", guests["loves Japan"], first)
     say(f"Why the first?\n{why}\n")
 
     errors = _visitors(model, seed)
     if not as_json:
-        tables.show("The users of films visit: mean absolute error there, and pairs of items in the right order",
-                    ["predicted by", *(f"{domain}, {what}" for domain in TARGETS for what in ("error", "order"))],
-                    [[name, *(cell for domain in TARGETS for cell in (f"{found[domain][0]:.3f}", f"{found[domain][1]:.0%}"))]
-                     for name, found in errors.items()])
+        Table(["predicted by", *(f"{domain}, {what}" for domain in TARGETS for what in ("error", "order"))],
+              [[name, *(cell for domain in TARGETS for cell in (f"{found[domain][0]:.3f}", f"{found[domain][1]:.0%}"))]
+               for name, found in errors.items()],
+              "The users of films visit: mean absolute error there, and pairs of items in the right order").show()
     say(f"{time.perf_counter() - began:.0f} seconds. Your own data: pclf fit movies=movies.csv books=books.csv "
         f"--out model")
     if as_json:

@@ -10,6 +10,8 @@ from typing import Any
 
 import typer
 
+from pclf.tables import Table
+
 
 def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: int) -> tuple[dict[str, Any], str]:
     """Scores of the models and paired tests of the last one against the others: as rows, and in words."""
@@ -31,8 +33,6 @@ def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: in
 
 def _in_words(pairs: Iterable[Any]) -> str:
     """Paired tests as a Markdown table."""
-    from pclf.evaluate.compare import markdown
-
     rows = []
     for domain, metric, rule, test in pairs:
         change, interval = "the same", ""
@@ -43,7 +43,7 @@ def _in_words(pairs: Iterable[Any]) -> str:
         elif test.effect:                                               # from 0, of which there is no percentage
             change, interval = f"{test.effect:+.4f}", f"{test.low:+.4f} to {test.high:+.4f}"
         rows.append([domain, metric, rule or "", test.model, change, interval, f"{test.p_t_holm:.2g}"])
-    return markdown(["domain", "metric", "rule", "model", "change", "95 % interval", "p"], rows)
+    return Table(["domain", "metric", "rule", "model", "change", "95 % interval", "p"], rows).markdown()
 
 
 def splits(data: Any, protocol: str, repeats: int, seed: int) -> Iterable[Any]:

@@ -1,11 +1,10 @@
-"""Tables as files, CSV or Parquet by the ending, and on the screen."""
+"""Tables as files, CSV or Parquet by the ending. `pclf.tables` shows them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pclf.atomic import check_target, replacing
-from pclf.errors import ArgumentError, OutputError, visible
+from pclf.errors import ArgumentError, OutputError
 
 ENDINGS = (".parquet", ".pq", ".csv")
 NUMBER = r"^[-+]?[0-9]+(\.[0-9]+)?$"
@@ -66,26 +65,3 @@ def _harmless(table: Any) -> Any:
                 marked = pc.binary_join_element_wise(pa.scalar("'", column.type), column, pa.scalar("", column.type))
                 table = table.set_column(i, name, pc.if_else(runs, marked, column))
     return table
-
-
-def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout: numbers to the right, words to the left."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    rows = [[visible(cell) for cell in row] for row in rows]
-    table = Table(title=visible(title) or None, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for i, column in enumerate(columns):
-        words = any(not _number(row[i]) for row in rows)
-        table.add_column(visible(column), justify="left" if words else "right")
-    for row in rows:
-        table.add_row(*row)
-    console = Console(highlight=False, markup=False, emoji=False)      # [rec] is a film, not a colour
-    if not console.is_terminal:
-        console.width = 160
-    console.print(table)
-
-
-def _number(text: str) -> bool:
-    return text.replace(",", "").replace(".", "").replace("±", "").replace(" ", "").lstrip("-+").isdigit() or not text

@@ -107,7 +107,7 @@ class ColumnInfo:
     def from_description(cls, described: Any) -> "ColumnInfo":
         """What `asdict` gave, from a file."""
         door.check_keys("a column", described, {
-            "name": str, "kind": (*SAYS, LEFT_OUT), "found": str, "domains": [str], "labels": [str],
+            "name": str, "kind": (*SAYS, LEFT_OUT), "found": str, "domains": [str], "labels": [door.text],
             "knots": [door.finite], "mean": [door.finite], "spread": [door.finite]})
         out = cls(described["name"], described["kind"], described["found"],
                   *(tuple(described[key]) for key in ("domains", "labels", "knots", "mean", "spread")))

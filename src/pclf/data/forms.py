@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.columns import is_str
-from pclf.errors import DataError
+from pclf.errors import DataError, brief
 
 SEVERAL = 0.05         # the share of texts with a bar from which on bars are separators
 WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
@@ -57,8 +57,8 @@ def one_form(name: str, parts: Sequence[Part]) -> Values:
             forms = {wider}
     if len(forms) > 1:
         found = " and ".join(f"{_CALLED[form]} in {part.domain!r}" for part, form, _ in read if form != "missing")
-        raise DataError(f"attribute {name!r} must mean the same in all domains; got {found}. Rename the column in one "
-                        f"of them.")
+        raise DataError(f"attribute {brief(name)} must mean the same in all domains; got {found}. Rename the column in "
+                        f"one of them.")
     form, = forms
     if form == "vector":
         return Values(form, _vectors(name, read))
@@ -69,7 +69,7 @@ def one_form(name: str, parts: Sequence[Part]) -> Values:
     numbers = [_numbers(form, values, len(part.values)) for part, form, values in read]
     for part, column in zip(parts, numbers, strict=True):
         if (bad := np.isinf(column)).any():
-            raise DataError(f"{part.where(int(bad.argmax()))}: attribute {name!r} must be a finite number; got "
+            raise DataError(f"{part.where(int(bad.argmax()))}: attribute {brief(name)} must be a finite number; got "
                             f"{column[bad][0]}. Leave the field empty where the number is unknown.")
     together = np.concatenate(numbers)
     if form == "number" and np.isin(together[~np.isnan(together)], (0, 1)).all():
@@ -187,9 +187,9 @@ def _vectors(name: str, read: Sequence[tuple[Part, str, Any]]) -> Floats:
         other = (lengths != length) & (lengths > 0)
         if other.any():
             at = int(other.argmax())
-            raise DataError(f"{part.where(at)}: the vector {name!r} must have as many numbers as the first one has, "
-                            f"{length:,} ({first}); got {int(lengths[at]):,}. Make them equally long, or text if they "
-                            f"are the numbers of categories.")
+            raise DataError(f"{part.where(at)}: the vector {brief(name)} must have as many numbers as the first one "
+                            f"has, {length:,} ({first}); got {int(lengths[at]):,}. Make them equally long, or text if "
+                            f"they are the numbers of categories.")
     for part, form, values in read:
         rows = np.full((len(part.values), length), np.nan)
         if form != "missing":
@@ -198,7 +198,7 @@ def _vectors(name: str, read: Sequence[tuple[Part, str, Any]]) -> Floats:
             rows[given] = flat.reshape(-1, length)
             if np.isinf(rows).any():
                 at = int(np.isinf(rows).any(axis=1).argmax())
-                raise DataError(f"{part.where(at)}: the numbers of the vector {name!r} must be finite; got "
+                raise DataError(f"{part.where(at)}: the numbers of the vector {brief(name)} must be finite; got "
                                 f"{rows[at][np.isinf(rows[at])][0]}.")
         made.append(rows)
     return np.concatenate(made)

@@ -95,14 +95,15 @@ def attributes_of(given: Mapping[str, Any], domains: Mapping[str, Domain], whose
                 continue
             same = columns.setdefault(key(column), (column, {}))[1]
             if name in same:
-                raise DataError(f"{where}: column names must differ; got {column!r} twice, apart from letter case")
+                raise DataError(f"{where}: column names must differ; got {brief(column)} twice, apart from letter case")
             same[name] = column
     made = _made(domains, matched, columns.values(), whose)
     why = "it is a title, to show" if whose == "items" else "it is a name, to show"
     titles = [ColumnInfo(column, LEFT_OUT, why, tuple(names)) for column, names in left_out.items()]
     made = replace(made, columns=(*made.columns, *titles))
     if not made.features:
-        reasons = "; ".join(f"{column.name!r}: {column.found}" for column in made.columns) or "no other column"
+        reasons = "; ".join(f"{brief(column.name)}: {column.found}" for column in made.columns[:20])
+        reasons = reasons or "no other column"
         raise NothingTellsError(f"{called} must have a column that tells {whose} apart; got none beside the ids "
                                 f"({reasons}). Add one, or leave {called} out.")
     return (made if shared is None else _filled(made, shared)), domains
@@ -149,7 +150,7 @@ def _table(source: Any, encoding: str, where: str) -> Table:
     table = Table(where, columns_by_name(source, where))
     for name, values in table.columns.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
-            raise DataError(f"{where}: column {name!r} must be a sequence or an array; got {values!r}")
+            raise DataError(f"{where}: column {brief(name)} must be a sequence or an array; got {brief(values)}")
     lengths = {name: len(values) for name, values in table.columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{where}: columns must be equally long; got "
@@ -165,11 +166,11 @@ def _matched(table: Table, domain: Domain, whose: str, id_col: str | None) -> _M
     if column is None:
         _check_whose(table, domain, whose, other)
         raise DataError(f"{where}: there must be a column of ids like {role.replace('col', 'id')!r}; got "
-                        f"{', '.join(map(repr, names[:20])) or 'no columns'}. Rename the one with the ids to that.")
+                        f"{', '.join(map(brief, names[:20])) or 'no columns'}. Rename the one with the ids to that.")
     ids = _ids(table, column)
     if not len(ids):
         raise DataError(f"{where} must have at least one row; got none. Leave the domain out.")
-    check_present(ids, f"{where}: ids in {column!r}")
+    check_present(ids, f"{where}: ids in {brief(column)}")
     known: Vocabulary = getattr(domain, whose)
     _check_once(ids.codes, ids, table)
     codes = known.find(ids.distinct)[ids.codes]
@@ -178,10 +179,11 @@ def _matched(table: Table, domain: Domain, whose: str, id_col: str | None) -> _M
     if len(rows) <= TOO_FEW * most:
         _check_whose(table, domain, whose, other, column)
         n, some = len(rows), Vocabulary.of(ids).decode([0])[0]
-        raise DataError(f"{where} must be of its {whose}, which have ids like {known.decode([0])[0]!r}; the column "
-                        f"{column!r} has ids like {some!r}, and {n:,} of {len(codes):,} {'is' if n == 1 else 'are'} "
-                        f"among them. This is probably the wrong column, or the table of another domain: rename the "
-                        f"right column to {role.replace('col', 'id')!r} and this one to something else.")
+        raise DataError(f"{where} must be of its {whose}, which have ids like {brief(known.decode([0])[0])}; the "
+                        f"column {brief(column)} has ids like {brief(some)}, and {n:,} of {len(codes):,} "
+                        f"{'is' if n == 1 else 'are'} among them. This is probably the wrong column, or the table of "
+                        f"another domain: rename the right column to {role.replace('col', 'id')!r} and this one to "
+                        f"something else.")
     _check_once(codes[rows], ids, table, rows)
     _check_whose(table, domain, whose, other, column)
     return _Matched(table, column, rows, codes[rows])
@@ -196,9 +198,9 @@ def _check_once(codes: Codes, ids: Coded, table: Table, rows: NDArray[np.intp] |
     first, again = (twice if rows is None else rows[twice]).tolist()
     others = int((counts > 1).sum()) - 1
     some = Vocabulary.of(ids).decode([ids.codes[first]])[0]
-    raise DataError(f"{table.where} must have one row an id; got {some!r} in {table.at(first)} and {table.at(again)}"
-                    f"{f', and {others:,} more ids twice' if others else ''}. Keep one row each; several values go "
-                    f"into one field, as a|b.")
+    raise DataError(f"{table.where} must have one row an id; got {brief(some)} in {table.at(first)} and "
+                    f"{table.at(again)}{f', and {others:,} more ids twice' if others else ''}. Keep one row each; "
+                    f"several values go into one field, as a|b.")
 
 
 def _check_whose(table: Table, domain: Domain, whose: str, other: str, id_col: str | None = None) -> None:
@@ -213,11 +215,11 @@ def _check_whose(table: Table, domain: Domain, whose: str, other: str, id_col: s
     matching = int((getattr(domain, others).find(ids.distinct) >= 0).sum()) if len(ids.distinct) else 0
     right = "user_attributes" if whose == "items" else "attributes"
     if matching > TOO_FEW * len(ids.distinct):
-        raise DataError(f"{table.where} must be about {whose}; its column {name!r} has ids of {others}, "
+        raise DataError(f"{table.where} must be about {whose}; its column {brief(name)} has ids of {others}, "
                         f"{matching:,} of {len(ids.distinct):,}. Pass a table about {others} as {right}=..., and leave "
                         f"the column out of one about {whose}.")
-    raise DataError(f"{table.where} must not have an attribute that is called like the ids of {others}; got {name!r}. "
-                    f"Rename it if it is an attribute, or leave it out.")
+    raise DataError(f"{table.where} must not have an attribute that is called like the ids of {others}; got "
+                    f"{brief(name)}. Rename it if it is an attribute, or leave it out.")
 
 
 def _ids(table: Table, name: str) -> Coded:

@@ -3,10 +3,14 @@
     >>> found = audit(data)                                                     # doctest: +SKIP
     >>> print(found)                                                            # doctest: +SKIP
 
-The pooled model is measured against its single-domain *twin*: FMM with as many user clusters, and as many
-item clusters as the pooled prediction uses, on the target alone, with the same settings otherwise. And
-against a *control*: the pooled model with the ratings of the other domains shuffled among themselves, which
-keeps how many there are and destroys what they say about tastes. What the control gains is not transfer.
+The pooled model is measured against its *twin*, the same model on the target *alone*, with the attributes of its own
+items, and against what else one could do: a *merged* table, which is the same model on one domain that holds all
+ratings, and Bias, which knows no tastes. Each *bridge* (people, things or attributes that domains have in common) is
+measured by itself. A *control* is the pooled model with the ratings of the other domains shuffled among themselves,
+which keeps how many there are and destroys what they say about tastes. What the control gains is not transfer.
+
+Where people are shared, *visitors* are measured too: held-out people of whom other domains know something and the
+target nothing. Lists are measured against the twin's and against the most popular items.
 
 Predictions are means. The error is the mean absolute error of a user or, where the target has events, the mean rank of
 what was held out (`trial`), and each test user counts once. Tests are paired over users. The users of a repeat share a
@@ -14,8 +18,8 @@ fit, which may have been a lucky one, so what the repeats differ by, beyond what
 variance. Holm's correction is over all tests of one model against one reference, in all domains; in the learning
 curve, over those of one size.
 
-What keeps the number of fits down: a fit that several comparisons need is made once, the learning curve is
-measured in the first three repeats, and a control is fitted for all sources together and else only where a
+What keeps the number of fits down: a fit that several comparisons need is made once; lists, visitors and the learning
+curve are measured in the first three repeats; and a control is fitted for all sources together and else only where a
 gain is to be claimed.
 """
 
@@ -25,7 +29,6 @@ from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from pclf.data.domain import count
@@ -34,30 +37,35 @@ from pclf.data.splits import Seed, as_generator, as_recorded
 from pclf.errors import ArgumentError, DataError
 from pclf.evaluate import verdicts as say
 from pclf.evaluate.compare import alone, run_all
-from pclf.evaluate.significance import LEVEL, holm, wilcoxon
-from pclf.evaluate.trial import Arm, Errors, Fit, Trial
-from pclf.models.base import Floats, Recommender, as_ratings
+from pclf.evaluate.merged import can_merge
+from pclf.evaluate.significance import effect, holm, mean_by
+from pclf.evaluate.trial import ALONE, BIAS, FEW_REPEATS, LISTED, MERGED, POPULAR, Arm, Fit, Measured, Trial
+from pclf.models.base import Recommender, as_ratings
 from pclf.models.pclf import PCLF
 from pclf.models.rmgm import RMGM
+from pclf.models.transfer import BRIDGES, ties_of
 from pclf.progress import progress as progress_bar
+from pclf.tables import Table
 
 MEASURES = {False: "MAE", True: "mean rank"}      # of ratings, of events
+NDCG = f"nDCG@{LISTED}"
+CHANGE = ("change", "95 % interval", "p (Holm)")
 FEWEST_USERS = 5     # with more than `given` ratings: of fewer, an interval says nothing
-CURVE_REPEATS = 3
-
-Table = tuple[str, list[str], list[list[str]]]   # title, head, lines
+TABLES = (("", ("pooling", "bridges", "left out")), (", visitors", ("visitors",)), (", lists", ("lists",)),
+          (", lists of visitors", ("lists of visitors",)))       # which parts stand together
 
 
 @dataclass(frozen=True)
 class Audit:
     """What `audit` found. `verdicts` are sentences, `rows` the tidy table; the rest is computed from that.
 
-    A row is one comparison in one `target`: the `error` (`measure`: its "MAE", or the "mean rank" of events) of a
-    `model` pooled with `sources` (`shuffled`, for a control), having learnt from `size` users of the target, and by
-    how many percent it is above or, negative, below that of what it is `against`: the twin "FMM", "Bias", itself with
-    the sources "shuffled", or with "all" sources. `low` and `high` are the 95 % interval, `p` is of the t test,
-    `p_holm` is that corrected, and `p_wilcoxon` of the signed-rank test. `part` is "pooling", "left out" or "learning
-    curve".
+    A row is one comparison in one `target`: the `mean` over its users of a `measure` ("MAE", the "mean rank" of events,
+    or "nDCG@10" of lists) of a `model` pooled with `sources` (`shuffled`, for a control; over some `bridges`, where one
+    is measured by itself), having learnt from `size` users of the target and `given` ratings of a test user. It says by
+    how many percent that is above or, negative, below what it is `against`: the same model "alone", a "merged" table,
+    "Bias", the "most popular" items, itself with the sources "shuffled", or with "all" sources. `low` and `high` are
+    the 95 % interval, `p` is of the t test, `p_holm` is that corrected, and `p_wilcoxon` of the signed-rank test.
+    `part` is "pooling", "bridges", "left out", "learning curve", "visitors", "lists" or "lists of visitors".
     """
 
     verdicts: list[str]
@@ -99,11 +107,11 @@ class Audit:
         out: dict[str, dict[str, list[tuple[int, float, float, float]]]] = {}
         twin = 0.0
         for row in self.rows:
-            if row["part"] == "learning curve" and not row["shuffled"] and row["against"] in (None, "FMM"):
-                twin = row["error"] if row["against"] is None else twin   # at each size the twin comes first
+            if row["part"] == "learning curve" and not row["shuffled"] and row["against"] in (None, ALONE):
+                twin = row["mean"] if row["against"] is None else twin   # at each size the twin comes first
                 low, high = (twin * (1 + (row[end] or 0.0) / 100) for end in ("low", "high"))
                 points = out.setdefault(row["target"], {}).setdefault(row["model"], [])
-                points.append((row["size"], row["error"], low, high))
+                points.append((row["size"], row["mean"], low, high))
         return out
 
     def to_arrow(self) -> Any:
@@ -118,21 +126,15 @@ class Audit:
                 "learning_curve": self.learning_curve, "rows": [dict(row) for row in self.rows]}
 
     def __str__(self) -> str:
-        tables = [f"{title}\n{_text_table(head, lines)}" for title, head, lines in self._tables()]
-        return "\n\n".join([self._title(), "\n".join(f"* {v}" for v in self.verdicts), *tables])
+        return "\n\n".join([self._title(), "\n".join(f"* {v}" for v in self.verdicts),
+                            *(table.text() for table in self._tables())])
 
     def _repr_html_(self) -> str:
-        parts = [f"<h3>{escape(self._title())}</h3><ul>", *(f"<li>{escape(v)}</li>" for v in self.verdicts),
-                 "</ul>"]
-        for title, head, lines in self._tables():
-            body = ("".join(f"<td>{escape(cell)}</td>" for cell in line) for line in lines)
-            parts += [f"<table><caption>{escape(title)}</caption><thead><tr>",
-                      *(f"<th>{escape(name)}</th>" for name in head), "</tr></thead><tbody>",
-                      *(f"<tr>{line}</tr>" for line in body), "</tbody></table>"]
-        return "".join(parts)
+        said = "".join(f"<li>{escape(verdict)}</li>" for verdict in self.verdicts)
+        return f"<h3>{escape(self._title())}</h3><ul>{said}</ul>" + "".join(table.html() for table in self._tables())
 
     def _against_twin(self, part: str) -> list[say.Row]:
-        return [row for row in say.compared(self.rows, part, "FMM")
+        return [row for row in say.compared(self.rows, part, ALONE)
                 if row["model"] == self.recipe["model"] and not row["shuffled"]]
 
     def _title(self) -> str:
@@ -142,30 +144,33 @@ class Audit:
 
     def _tables(self) -> Iterator[Table]:
         for target in dict.fromkeys(row["target"] for row in self.rows):
-            own = [row for row in self.rows if row["target"] == target and row["part"] != "learning curve"]
-            yield (f"{target}: {own[0]['n_users']:,} users tested, {own[0]['size']:,} to learn from",
-                   ["model", "pooled with", own[0]["measure"], "against", "change", "95 % interval", "p (Holm)"],
-                   [[row["model"], _sources(row), f"{row['error']:.4f}", row["against"] or "",
-                     *_change(row["effect_percent"], row)] for row in own])
+            for suffix, parts in TABLES:
+                own = [row for row in self.rows if row["target"] == target and row["part"] in parts]
+                head = ["model", "pooled with", *{row["measure"]: "" for row in own}, "against", *CHANGE]
+                lines = [[row["model"], _sources(row), f"{row['mean']:.4f}", row["against"] or "",
+                          *_change(row["effect_percent"], row)] for row in own]
+                for row in own[:1]:
+                    yield Table(head, lines,
+                                f"{target}{suffix}: {row['n_users']:,} users tested, {row['size']:,} to learn from")
         if self.affinity:
             sources = list(dict.fromkeys(source for row in self.affinity.values() for source in row))
-            yield ("Affinity: change of a domain's error (line) by pooling it with one other domain (column)",
-                   ["", *sources],
-                   [[target, *(" ".join(_change(row[s]["percent"], row[s])[:2]) if s in row else ""
-                               for s in sources)] for target, row in self.affinity.items()])
+            yield Table(["", *sources],
+                        [[target, *(" ".join(_change(row[s]["percent"], row[s])[:2]) if s in row else ""
+                                    for s in sources)] for target, row in self.affinity.items()],
+                        "Affinity: change of a domain's error (line) by pooling it with one other domain (column)")
         changes = {(row["target"], row["size"]): row for row in self._against_twin("learning curve")}
         for target, curves in self.learning_curve.items():
             by_size = list(zip(*curves.values(), strict=True))
             measure = changes[target, by_size[0][0][0]]["measure"]
-            yield (f"Learning curve of {target}: {measure} by the number of its users to learn from",
-                   ["users", *curves, f"{self.recipe['model']} against FMM", "95 % interval", "p (Holm)"],
-                   [[f"{points[0][0]:,}", *(f"{error:.4f}" for _, error, *_ in points),
-                     *_change(row["effect_percent"], row)]
-                    for points in by_size for row in [changes[target, points[0][0]]]])
+            yield Table(["users", *curves, f"{self.recipe['model']} against {ALONE}", "95 % interval", "p (Holm)"],
+                        [[f"{points[0][0]:,}", *(f"{error:.4f}" for _, error, *_ in points),
+                          *_change(row["effect_percent"], row)]
+                         for points in by_size for row in [changes[target, points[0][0]]]],
+                        f"Learning curve of {target}: {measure} by the number of its users to learn from")
 
 
 def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 5,
-          sizes: Sequence[int | None] = (10, 30, 100, 300, None), model: Recommender | None = None,
+          sizes: Sequence[int | None] = (10, 100, None), model: Recommender | None = None,
           seed: Seed = 0, n_jobs: int = 1, progress: bool = False,
           fit_options: Mapping[str, Any] | None = None) -> Audit:
     """Measure on held-out users of each domain whether pooling it with the other domains lowers its error.
@@ -187,7 +192,7 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
     if not targets:
         raise DataError(f"no domain can be audited: {' '.join(skipped.values())}")
 
-    label, measured = type(model).__name__, dict[Fit, Errors]()
+    label, measured = type(model).__name__, dict[Fit, Measured]()
     plan = [contrast for name in targets for contrast in _plan(trial, name, repeats, sizes)]
     _measure(trial, plan, measured, n_jobs, progress)
     rows = _corrected([_row(contrast, ratings, measured) for contrast in plan])
@@ -196,49 +201,10 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
              for control in _controls(contrast) if control not in plan]
     _measure(trial, plan, measured, n_jobs, progress)
     plan.sort(key=lambda contrast: targets.index(contrast.target))   # controls to the rows of their domain
-    rows = _corrected([_row(contrast, ratings, measured) for contrast in plan])
+    rows = [row for row in _corrected([_row(contrast, ratings, measured) for contrast in plan]) if row["n_users"]]
     return Audit([skipped.get(name) or say.verdict(name, label, rows) for name in ratings.domains], rows,
                  {"model": label, "given": given, "of": "event" if ratings.events else "rating", "repeats": repeats,
                   "seed": as_recorded(seed), "fingerprint": ratings.fingerprint})
-
-
-class Effect(NamedTuple):
-    """The error of one model against another's, in percent: negative is better."""
-
-    percent: float
-    low: float     # its 95 % interval
-    high: float
-    p: float
-    p_wilcoxon: float
-
-
-def effect(own: Floats, base: Floats, user: NDArray[Any], repeat: NDArray[Any]) -> Effect:
-    """The change from base to own, in percent of base: errors of users, each in one repeat or in several.
-
-    A ratio of means over users. Its variance is that of the users' residuals, by linearisation, plus a share
-    of what the repeats' means vary by more than their users explain: the luck of a fit, which one repeat does not show.
-    Degrees of freedom after Satterthwaite.
-    """
-    from scipy.stats import t
-
-    own_of_user, base_of_user = _mean_by(user, own), _mean_by(user, base)
-    level, n = base_of_user.mean(), len(base_of_user)
-    if level == 0 or n < 2:
-        return Effect(*[np.nan] * 5)
-    change = own_of_user.mean() / level - 1
-    residual = (own - (1 + change) * base) / level
-    of_users, of_fits = _mean_by(user, residual).var(ddof=1) / n, 0.0
-    groups = [residual[repeat == r] for r in np.unique(repeat)]
-    if len(groups) > 1:
-        explained = np.mean([group.var(ddof=1) / len(group) for group in groups])
-        of_fits = max(0.0, np.var([group.mean() for group in groups], ddof=1) - explained) / len(groups)
-    variance = of_users + of_fits
-    error = np.sqrt(variance)
-    freedom = variance**2 / (of_users**2 / (n - 1) + of_fits**2 / max(1, len(groups) - 1)) if error > 0 else n - 1
-    half = t.ppf((1 + LEVEL) / 2, freedom) * error
-    p = 2 * t.sf(abs(change) / error, freedom) if error > 0 else float(change == 0)
-    return Effect(100 * change, 100 * (change - half), 100 * (change + half), p,
-                  wilcoxon(own_of_user - base_of_user))
 
 
 class Contrast(NamedTuple):
@@ -247,12 +213,17 @@ class Contrast(NamedTuple):
     part: str
     target: str
     size: int
+    given: int
     repeats: int
     own: Arm
     base: Arm | None
 
     def fits(self, arm: Arm | None) -> list[Fit]:
-        return [Fit(self.target, self.size, repeat, arm) for repeat in range(self.repeats)] if arm else []
+        return [Fit(self.target, self.size, self.given, repeat, arm) for repeat in range(self.repeats)] if arm else []
+
+    @property
+    def of_lists(self) -> bool:
+        return self.part.startswith("lists")
 
 
 def _check(ratings: Ratings, model: Any, given: int, repeats: int, sizes: Sequence[int | None],
@@ -283,16 +254,19 @@ def _why_not(trial: Trial, name: str) -> str | None:
 
 def _plan(trial: Trial, target: str, repeats: int, sizes: Sequence[int | None]) -> Iterator[Contrast]:
     """What is compared in a domain, in the order of the tables. Controls of further claims come later."""
-    label, full = type(trial.model).__name__, trial.n_training_users(target)
+    label, full, few = type(trial.model).__name__, trial.n_training_users(target), min(repeats, FEW_REPEATS)
     others = tuple(name for name in trial.data.domains if name != target)
-    twin, pooled = Arm("FMM"), Arm(label, others)
-    plain = [] if trial.data[target].events else [Arm("Bias")]           # knows no tastes, and no events
-    whole = "pooling", target, full, repeats
+    twin, pooled = Arm(ALONE), Arm(label, others)
+    plain = [] if trial.data[target].events else [Arm(BIAS)]             # knows no tastes, and no events
+    table = [Arm(MERGED, others)] if can_merge(trial.data) else []
+    whole = "pooling", target, full, trial.given, repeats
     yield Contrast(*whole, twin, None)
-    yield from (Contrast(*whole, bias, twin) for bias in plain)
-    for arm in dict.fromkeys([pooled, Arm("RMGM", others)]):
-        yield from (Contrast(*whole, arm, base) for base in [twin, *plain])
+    yield from (Contrast(*whole, arm, twin) for arm in (*plain, *table))
+    yield from (Contrast(*whole, pooled, base) for base in (twin, *plain, *table))
     yield from _controls(Contrast(*whole, pooled, twin))
+    for bridge in _bridges(trial):
+        same = (bridge,) if trial.data.attributes is not None else ()      # attributes in both arms or in neither
+        yield Contrast("bridges", *whole[1:], pooled._replace(bridges=(bridge,)), twin._replace(bridges=same))
     if len(others) > 1:
         for source in others:
             yield Contrast(*whole, Arm(label, (source,)), twin)
@@ -300,10 +274,28 @@ def _plan(trial: Trial, target: str, repeats: int, sizes: Sequence[int | None]) 
             rest = tuple(name for name in others if name != source)
             yield Contrast("left out", *whole[1:], Arm(label, rest), pooled)
     for size in sorted({full if size is None else size for size in sizes if size is None or size < full}):
-        point = "learning curve", target, size, min(repeats, CURVE_REPEATS)
+        point = "learning curve", target, size, trial.given, few
         yield Contrast(*point, twin, None)
         yield from (Contrast(*point, bias, twin) for bias in plain)
         yield from (Contrast(*point, pooled, base) for base in [twin, *plain])
+    visits = trial.n_visitors(target) >= FEWEST_USERS
+    if visits:
+        visit = "visitors", target, full, 0, few
+        yield Contrast(*visit, twin, None)
+        yield from (Contrast(*visit, arm, twin) for arm in (*plain, *table))
+        yield from (Contrast(*visit, pooled, base) for base in (twin, *plain, *table))
+    for part, given in (("lists", trial.given), *((("lists of visitors", 0),) if visits else ())):
+        if trial.lists:
+            lists = part, target, full, given, few
+            yield Contrast(*lists, twin, None)
+            yield Contrast(*lists, Arm(POPULAR), twin)
+            yield from (Contrast(*lists, pooled, base) for base in (twin, Arm(POPULAR)))
+
+
+def _bridges(trial: Trial) -> list[str]:
+    """What the domains have in common, where a model can be told to use one thing of it at a time."""
+    ties = ties_of(trial.data)
+    return [kind for kind in BRIDGES if getattr(ties, kind)] if isinstance(trial.model, PCLF) else []
 
 
 def _controls(claim: Contrast) -> list[Contrast]:
@@ -312,7 +304,7 @@ def _controls(claim: Contrast) -> list[Contrast]:
     return [claim._replace(own=control), claim._replace(base=control)]
 
 
-def _measure(trial: Trial, plan: Iterable[Contrast], measured: dict[Fit, Errors], n_jobs: int,
+def _measure(trial: Trial, plan: Iterable[Contrast], measured: dict[Fit, Measured], n_jobs: int,
              shown: bool) -> None:
     """Make the fits that are still missing."""
     needed = dict.fromkeys(fit for c in plan for fit in c.fits(c.own) + c.fits(c.base))
@@ -320,24 +312,27 @@ def _measure(trial: Trial, plan: Iterable[Contrast], measured: dict[Fit, Errors]
     if not jobs:
         return
     with progress_bar("audit", len(jobs), unit="fit", shown=shown) as advance:
-        def done(fit: Fit, errors: Errors) -> None:
-            measured[fit] = errors
+        def done(fit: Fit, found: Measured) -> None:
+            measured[fit] = found
             advance(1, fit.target)
 
         run_all(trial, jobs, n_jobs, done)
 
 
-def _row(contrast: Contrast, ratings: Ratings, measured: Mapping[Fit, Errors]) -> dict[str, Any]:
-    own = [measured[fit] for fit in contrast.fits(contrast.own)]
-    base = [measured[fit] for fit in contrast.fits(contrast.base)]
-    user, error = np.concatenate([e.user for e in own]), np.concatenate([e.error for e in own])
-    repeat = np.repeat(np.arange(len(own)), [len(e.user) for e in own])
-    found = effect(error, np.concatenate([e.error for e in base]), user, repeat) if base else None
+def _row(contrast: Contrast, ratings: Ratings, measured: Mapping[Fit, Measured]) -> dict[str, Any]:
+    fits = [measured[fit] for fit in contrast.fits(contrast.own)]
+    own, base = (np.concatenate([(m.ndcg if contrast.of_lists else m.error) for m in found] or [np.empty(0)])
+                 for found in (fits, [measured[fit] for fit in contrast.fits(contrast.base)]))
+    user, repeat = np.concatenate([m.user for m in fits]), np.repeat(np.arange(len(fits)), [len(m.user) for m in fits])
+    some = np.isfinite(own)                                          # who liked nothing that was held out has no list
+    user, own, repeat, base = user[some], own[some], repeat[some], base[some] if len(base) else base
+    found = effect(own, base, user, repeat) if len(base) else None
     percent, low, high, p, p_wilcoxon = map(_number, found or [np.nan] * 5)
-    return {"part": contrast.part, "target": contrast.target, "size": contrast.size,
+    return {"part": contrast.part, "target": contrast.target, "size": contrast.size, "given": contrast.given,
             "model": contrast.own.model, "sources": list(contrast.own.sources),
-            "shuffled": contrast.own.shuffled, "measure": MEASURES[ratings[contrast.target].events],
-            "error": float(_mean_by(user, error).mean()),
+            "shuffled": contrast.own.shuffled, "bridges": list(contrast.own.bridges),
+            "measure": NDCG if contrast.of_lists else MEASURES[ratings[contrast.target].events],
+            "mean": float(mean_by(user, own).mean()) if len(user) else None,
             "against": _name(contrast.base), "effect_percent": percent, "low": low, "high": high, "p": p,
             "p_holm": None, "p_wilcoxon": p_wilcoxon, "n_users": len(np.unique(user))}
 
@@ -359,12 +354,7 @@ def _corrected(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _name(base: Arm | None) -> str | None:
     if base is None:
         return None
-    return "shuffled" if base.shuffled else "all" if base.sources else base.model
-
-
-def _mean_by(group: NDArray[Any], values: Floats) -> Floats:
-    _, place = np.unique(group, return_inverse=True)
-    return np.bincount(place, values) / np.bincount(place)
+    return "shuffled" if base.shuffled else base.model if base.model in (ALONE, MERGED, BIAS, POPULAR) else "all"
 
 
 def _number(value: float) -> float | None:
@@ -372,7 +362,8 @@ def _number(value: float) -> float | None:
 
 
 def _sources(row: Mapping[str, Any]) -> str:
-    return say.listed(row["sources"]) + ", shuffled" * row["shuffled"] if row["sources"] else ""
+    over = f", by {say.listed(row['bridges'])}" if row["bridges"] else ""
+    return say.listed(row["sources"]) + ", shuffled" * row["shuffled"] + over if row["sources"] else ""
 
 
 def _change(percent: float | None, row: Mapping[str, Any]) -> list[str]:
@@ -382,10 +373,3 @@ def _change(percent: float | None, row: Mapping[str, Any]) -> list[str]:
     p = row["p_holm"]
     return [f"{percent:+.1f} %", f"({row['low']:+.1f} to {row['high']:+.1f})",
             "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"]
-
-
-def _text_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
-    rule = ["-" * width for width in widths]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-                     for line in [head, rule, *lines])

@@ -31,6 +31,7 @@ from pclf.evaluate import metrics as by
 from pclf.evaluate.significance import PairedTest, paired_tests
 from pclf.models.base import RULES, Recommender
 from pclf.progress import progress as progress_bar
+from pclf.tables import Table
 
 ERRORS, LISTS = ("mae", "rmse"), ("ndcg@10", "recall@10")   # what is measured by default
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")   # numba's is an option of fit
@@ -116,8 +117,8 @@ class Comparison:
             spread = f" ± {row['sd']:.4f}" if row["sd"] is not None else ""
             key = (row["domain"], row["metric"], row["rule"] or "")
             lines.setdefault(key, {})[row["model"]] = f"{row['mean']:.4f}{spread}"
-        head = ["domain", "metric", "rule", *models]
-        return markdown(head, [[*key, *(cells.get(model, "") for model in models)] for key, cells in lines.items()])
+        rows = [[*key, *(cells.get(model, "") for model in models)] for key, cells in lines.items()]
+        return Table(["domain", "metric", "rule", *models], rows).markdown()
 
     _repr_markdown_ = __str__
 
@@ -180,13 +181,6 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
     return found
 
 
-def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A Markdown table whose columns are aligned, so that it can be read as it is."""
-    widths = [max(3, *map(len, column)) for column in zip(head, *body, strict=True)]
-    lines = [head, ["-" * width for width in widths], *body]
-    return "\n".join("| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines)
-
-
 def alone(n_jobs: int, options: Mapping[str, Any], models: Iterable[Recommender]) -> dict[str, Any]:
     """Options of `fit` that some model knows, and one thread each where several processes share the cores."""
     known = {name for model in models for name in inspect.signature(model.fit).parameters}
@@ -235,8 +229,8 @@ def score(model: Recommender, test: Ratings, rules: Sequence[str],
                     yield name, metric, rule, float(points[metric](domain.ratings, prediction)), len(domain)
             elif metric in by.DISTRIBUTION:
                 if proba is not None:
-                    worth = (test.level_values(name),) if metric == "crps" else ()
-                    value = by.DISTRIBUTION[metric](proba, test.levels(name), *worth)
+                    worth = (domain.scale.values,) if metric == "crps" else ()
+                    value = by.DISTRIBUTION[metric](proba, domain.value, *worth)
                     yield name, metric, None, value, len(domain)
             elif lists.rows.size:
                 yield name, metric, None, lists.score(metric), len(domain)

@@ -111,11 +111,16 @@ def recall_at(n: int, lists: ArrayLike, rows: ArrayLike, items: ArrayLike) -> fl
 
 def ndcg_at(n: int, lists: ArrayLike, rows: ArrayLike, items: ArrayLike) -> float:
     """Hits discounted by 1 / log2(place + 1), against the list with all relevant items first."""
+    return float(np.nanmean(ndcg_of_each(n, lists, rows, items)))
+
+
+def ndcg_of_each(n: int, lists: ArrayLike, rows: ArrayLike, items: ArrayLike) -> Floats:
+    """The same of each list; NaN for those without a relevant item. (U,)"""
     hits, wanted = _hits(n, lists, rows, items)
-    some = wanted > 0
     discount = 1 / np.log2(np.arange(2, n + 2))
-    ideal = np.concatenate([[0.0], discount.cumsum()])[np.minimum(wanted, n)]
-    return float((hits[some] @ discount[:hits.shape[1]] / ideal[some]).mean())
+    ideal = np.concatenate([[np.nan], discount.cumsum()])[np.minimum(wanted, n)]
+    out: Floats = hits @ discount[:hits.shape[1]] / ideal
+    return out
 
 
 POINT = {"mae": mae, "rmse": rmse}

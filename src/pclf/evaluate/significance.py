@@ -82,6 +82,53 @@ def interval(values: ArrayLike, overlap: float = 0.0) -> tuple[float, float, flo
     return float(x.mean()), float(x.mean() - half), float(x.mean() + half)
 
 
+class Effect(NamedTuple):
+    """What one model measures against another, in percent."""
+
+    percent: float
+    low: float     # its 95 % interval
+    high: float
+    p: float
+    p_wilcoxon: float
+
+
+def effect(own: NDArray[np.float64], base: NDArray[np.float64], user: NDArray[np.generic],
+           repeat: NDArray[np.generic]) -> Effect:
+    """The change from base to own, in percent of base: a number a user, each in one repeat or in several.
+
+    A ratio of means over users. Its variance is that of the users' residuals, by linearisation, plus a share
+    of what the repeats' means vary by more than their users explain: the luck of a fit, which one repeat does not show.
+    Degrees of freedom after Satterthwaite.
+    """
+    from scipy.stats import t
+
+    own_of_user, base_of_user = mean_by(user, own), mean_by(user, base)
+    level, n = base_of_user.mean(), len(base_of_user)
+    if level == 0 or n < 2:
+        return Effect(*[np.nan] * 5)
+    change = own_of_user.mean() / level - 1
+    residual = (own - (1 + change) * base) / level
+    of_users, of_fits = mean_by(user, residual).var(ddof=1) / n, 0.0
+    groups = [residual[repeat == r] for r in np.unique(repeat)]
+    if len(groups) > 1:
+        explained = np.mean([group.var(ddof=1) / len(group) for group in groups])
+        of_fits = max(0.0, np.var([group.mean() for group in groups], ddof=1) - explained) / len(groups)
+    variance = of_users + of_fits
+    error = np.sqrt(variance)
+    freedom = variance**2 / (of_users**2 / (n - 1) + of_fits**2 / max(1, len(groups) - 1)) if error > 0 else n - 1
+    half = t.ppf((1 + LEVEL) / 2, freedom) * error
+    p = 2 * t.sf(abs(change) / error, freedom) if error > 0 else float(change == 0)
+    return Effect(100 * change, 100 * (change - half), 100 * (change + half), p,
+                  wilcoxon(own_of_user - base_of_user))
+
+
+def mean_by(group: NDArray[np.generic], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of each group, in their order. (groups,)"""
+    _, place = np.unique(group, return_inverse=True)
+    out: NDArray[np.float64] = np.bincount(place, values) / np.bincount(place)
+    return out
+
+
 def _standard_error(x: NDArray[np.float64], overlap: float) -> float:
     """Of the mean of values from splits."""
     return float(x.std(ddof=1) * np.sqrt(1 / len(x) + overlap))

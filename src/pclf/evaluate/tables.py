@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pclf import tables
 from pclf.evaluate.significance import interval
 
 TITLES = {"BC": "Book-Crossing", "EM": "EachMovie", "ML": "MovieLens"}
@@ -56,16 +57,14 @@ def split_tables(rows: Rows) -> Iterator[Table]:
                     yield table
 
 
-def markdown(rows: Rows) -> str:
+def markdown(found: Rows) -> str:
     """A cell: our MAE ± its standard deviation over the repeats (the paper's MAE). The best in bold."""
     parts = []
-    for number, table in enumerate(split_tables(rows), 1):
+    for number, table in enumerate(split_tables(found), 1):
+        rows = [[dataset, model, *(_text(table.cell(dataset, model, n), "**{}**", " ± {}") for n in table.givens)]
+                for dataset, model in table.lines]
         head = ["Data set", "Model", *(f"Given {n}" for n in table.givens)]
-        lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-        for dataset, model in table.lines:
-            cells = [_text(table.cell(dataset, model, n), "**{}**", " ± {}") for n in table.givens]
-            lines.append("| " + " | ".join([dataset, model, *cells]) + " |")
-        parts.append(f"**Table {number}.** {table.title}\n\n" + "\n".join(lines))
+        parts.append(tables.Table(head, rows, f"**Table {number}.** {table.title}").markdown())
     return "\n\n".join(parts)
 
 
@@ -116,13 +115,10 @@ def tests_markdown(tests: Rows) -> str:
     """A line a test: the difference to PCLF with its interval, and both p values after Holm's correction."""
     head = ("Preset", "Rule", "Pair", "Data set", "Given", "Against PCLF", "Difference", "95 % interval",
             "Relative", "p Wilcoxon", "p t")
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    for t in tests:
-        cells = (t["preset"], t["rule"], t["pair"], t["dataset"], str(t["given"]), t["model"],
-                 f"{t['effect']:+.4f}", f"{t['low']:+.4f} to {t['high']:+.4f}", f"{t['relative']:+.1%}",
-                 _p(t["p_wilcoxon_holm"]), _p(t["p_t_holm"]))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return tables.Table(head, [
+        [t["preset"], t["rule"], t["pair"], t["dataset"], str(t["given"]), t["model"], f"{t['effect']:+.4f}",
+         f"{t['low']:+.4f} to {t['high']:+.4f}", f"{t['relative']:+.1%}", _p(t["p_wilcoxon_holm"]), _p(t["p_t_holm"])]
+        for t in tests]).markdown()
 
 
 def weight_figure(curves: Iterable[Mapping[str, Any]], path: Path) -> list[Path]:

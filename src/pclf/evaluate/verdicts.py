@@ -1,7 +1,9 @@
-"""Verdicts: what an audit found about a domain, in one sentence.
+"""Verdicts: what an audit found about a domain, in a few sentences.
 
     Pooling with music lowers the error of books by 1.8 % (95 % interval 0.9 to 2.6); with films it makes no
-    difference.
+    difference. By themselves, the people in common lower it by 1.5 % (95 % interval 0.7 to 2.3). For visitors, whom
+    music knows and books does not, it lowers the error by 6.1 % (95 % interval 4.0 to 8.2). Lists are better by 12.0 %
+    (95 % interval 5.1 to 18.9) than without the others and no better or worse than the most popular items.
 
 A change is claimed where it is significant after Holm's correction and not negligible. Otherwise the interval
 decides between two things that are not the same: there is no difference, or too few users were tested to see
@@ -31,32 +33,96 @@ def raises(row: Row) -> bool:
 
 
 def verdict(target: str, model: str, rows: Iterable[Row]) -> str:
-    """The sentence on a domain, from the rows of an audit.
+    """The sentences on a domain, from the rows of an audit.
 
     What pooling does with each other domain and with all of them, or would do with fewer users; what the
-    shuffled controls take away from that; whether a bias model is better.
+    shuffled controls take away from that; whether something simpler is better; what each bridge does by itself; what
+    visitors and lists gain.
     """
-    own = [row for row in rows if (row["target"], row["model"], row["shuffled"]) == (target, model, False)]
-    pooling = compared(own, "pooling", "FMM")
+    own = _own(target, model, rows)
+    return " ".join([_of_pooling(target, model, own), *_of_bridges(own), *_of_visitors(target, own), *_of_lists(own)])
+
+
+def claims(target: str, model: str, rows: Iterable[Row]) -> list[Row]:
+    """The gains that the sentences claim: with all users or, failing these, with the fewest, and those of visitors."""
+    own = _own(target, model, rows)
+    return _of_known_users(own) + list(filter(lowers, compared(own, "visitors", "alone")))
+
+
+def _own(target: str, model: str, rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if (row["target"], row["model"], row["shuffled"]) == (target, model, False)]
+
+
+def _of_known_users(own: Sequence[Row]) -> list[Row]:
+    curve = sorted(compared(own, "learning curve", "alone"), key=lambda row: row["size"])[:1]
+    return list(filter(lowers, compared(own, "pooling", "alone"))) or list(filter(lowers, curve))
+
+
+def _of_pooling(target: str, model: str, own: Sequence[Row]) -> str:
+    pooling = compared(own, "pooling", "alone")
     clauses = _by_sources(target, pooling)
-    claimed = claims(target, model, own)
+    claimed = _of_known_users(own)
     if all(row["effect_percent"] == row["low"] == row["high"] == 0 for row in pooling):
         clauses.append("the predictions are the same, since nothing of the others has weight in them")
     clauses += [f"with only {row['size']:,} users of its own to learn from it would lower it {_by(row)}"
                 for row in claimed if row["part"] == "learning curve"]
     sentence = "; ".join(clauses) + _doubt(claimed, [row for row in own if row["against"] == "shuffled"])
     last = claimed[-1] if claimed else pooling[0]
-    for row in filter(raises, compared(own, last["part"], "Bias")):
-        if row["size"] == last["size"]:
-            sentence += f"; a plain bias model does better ({model} is {row['effect_percent']:.1f} % above it)"
-    return f"{sentence}."
+    return f"{sentence}{_simpler(model, own, last)}."
 
 
-def claims(target: str, model: str, rows: Iterable[Row]) -> list[Row]:
-    """The gains that the sentence claims: with all users or, failing these, with the fewest."""
-    own = [row for row in rows if (row["target"], row["model"], row["shuffled"]) == (target, model, False)]
-    curve = sorted(compared(own, "learning curve", "FMM"), key=lambda row: row["size"])[:1]
-    return list(filter(lowers, compared(own, "pooling", "FMM"))) or list(filter(lowers, curve))
+def _simpler(model: str, own: Sequence[Row], last: Row) -> str:
+    """What does better although it is simpler, where the last claim was made."""
+    out = ""
+    for against, what in (("merged", "one merged table of all ratings"), ("Bias", "a plain bias model")):
+        for row in filter(raises, compared(own, last["part"], against)):
+            if row["size"] == last["size"]:
+                out += f"; {what} does better ({model} is {row['effect_percent']:.1f} % above it)"
+    return out
+
+
+def _of_bridges(own: Sequence[Row]) -> list[str]:
+    """What each bridge does by itself."""
+    clauses = []
+    for row in compared(own, "bridges", "alone"):
+        what = f"the {row['bridges'][0]} in common"
+        if _significant(row):
+            clauses.append(f"{what} {'lower' if lowers(row) else 'raise'} it {_by(row)}")
+        elif _no_difference(row):
+            clauses.append(f"{what} make no difference")
+        else:
+            clauses.append(f"{what} have no effect that could be told from chance (95 % interval {_span(row)})")
+    return [f"By themselves, {'; '.join(clauses)}."] if clauses else []
+
+
+def _of_visitors(target: str, own: Sequence[Row]) -> list[str]:
+    out = []
+    for row in compared(own, "visitors", "alone"):
+        doubt = _doubt([row] if lowers(row) else [], [r for r in own if r["against"] == "shuffled"])
+        out.append(f"For visitors, whom {listed(row['sources'])} {'know' if len(row['sources']) > 1 else 'knows'} and "
+                   f"{target} does not, it {_change(row, 'the error')}{doubt}{_simpler(row['model'], own, row)}.")
+    return out
+
+
+def _of_lists(own: Sequence[Row]) -> list[str]:
+    out = []
+    for part, whose in (("lists", "Lists"), ("lists of visitors", "Those of visitors")):
+        clauses = [f"{_better(row)} than {what}" for against, what in (("alone", "without the others"),
+                                                                      ("most popular", "the most popular items"))
+                   for row in compared(own, part, against)]
+        out += [f"{whose} are {' and '.join(clauses)}."] if clauses else []
+    return out
+
+
+def _better(row: Row) -> str:
+    """How lists compare: of these, more is better."""
+    if row["effect_percent"] is None:
+        return "not to be told better or worse"
+    if _significant(row):
+        return f"{'better' if raises(row) else 'worse'} {_by(row)}"
+    if _no_difference(row):
+        return "no better or worse"
+    return f"not surely better or worse (95 % interval {_span(row)})"
 
 
 def nothing_to_learn(target: str, rating: float) -> str:

@@ -2,10 +2,11 @@
 
     mean of an item's row  =  ... + attributes @ B
 
-so a taste for Japanese films is a taste for Japanese music. B has weights for the shape of a row (what is rated high) and
-for the first factors, the *attribute axes*, along which tastes for attributes lie; the other axes are left to choices.
-How far weights are from 0 is learned, output by output, by empirical Bayes: they are Gaussian with a variance that is found
-from the weights themselves and from how uncertain they are. Attributes that say nothing get weights of next to nothing.
+so a taste for Japanese films is a taste for Japanese music. B has weights for the shape of a row (what is rated high)
+and for the first factors, the *attribute axes*, along which tastes for attributes lie; the other axes are left to
+choices. How far weights are from 0 is learned, output by output, by empirical Bayes: they are Gaussian with a variance
+that is found from the weights themselves and from how uncertain they are. Attributes that say nothing get weights of
+next to nothing.
 """
 
 from collections.abc import Sequence
@@ -52,10 +53,10 @@ def attribute_axes(attributes: Sequence[Any], n: int) -> Floats | None:
 def align(directions: Sequence[Floats], attributes: Sequence[Any]) -> tuple[list[Floats], list[Floats]]:
     """Turns each domain's axes of choices onto those of the first, by what attributes say about both.
 
-    Nobody rates in two domains, but where fans of horror choose alike in both, the axes along which they do can be told by
-    the horror that lies on them. Each domain's directions, (V, Q), are regressed on attributes; the turn that brings the
-    weights of two domains closest together (orthogonal Procrustes) is applied. Turns, (Q, Q), and how well each axis then
-    agrees with the first domain's, 0 to 1, (Q,).
+    Nobody rates in two domains, but where fans of horror choose alike in both, the axes along which they do can be told
+    by the horror that lies on them. Each domain's directions, (V, Q), are regressed on attributes; the turn that brings
+    the weights of two domains closest together (orthogonal Procrustes) is applied. Turns, (Q, Q), and how well each
+    axis then agrees with the first domain's, 0 to 1, (Q,).
     """
     weights, spread = [], 0.0
     for rows, a in zip(directions, attributes, strict=True):
@@ -110,8 +111,8 @@ class AttributeRegression:
     @staticmethod
     def solve_together(regressions: Sequence["AttributeRegression"], shapes: Sequence[int], common: NDArray[np.intp],
                        priors: Sequence[Floats]) -> None:
-        """Weights that all domains have in common: of the shapes that all of them have, and of the factors that mean the
-        same, `common`. Each domain has weights of its own for the others."""
+        """Weights that all domains have in common: of the shapes that all of them have, and of the factors that mean
+        the same, `common`. Each domain has weights of its own for the others."""
         n_shape, size = min(shapes), regressions[0].weights.shape[1] - shapes[0]
         others = np.setdiff1d(np.arange(size), common)
         _solve(regressions, [[*range(n_shape), *(t + common)] for t in shapes], priors)

@@ -21,6 +21,7 @@ FEW = 3.0            # ratings with which half of a taste is known
 CROWD = 5.0          # choosers with which half of an item's company is known
 LARGEST = 1e6        # number in a row of a sound model, and squared the largest that single precision must hold
 FAR = 1e9            # the same for places of choices: those of rare items are far out
+NARROWEST = 1e-9     # spread of the log counts of items
 NOWHERE = 1e-8       # squared distance from the middle that is rounding, not a direction
 Rated = Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]]    # by domain: items and levels
 
@@ -43,7 +44,7 @@ class DomainFactors:
     count: Floats             # (4,) see `about_items`; over all domains that choices tie together
     n_rated: NDArray[np.int64]            # (U,) ratings of each user
     n_item: NDArray[np.int64]             # (V,) ratings of each item
-    company: Floats           # (V,) how much better those who chose an item meet it than somebody of unknown taste would
+    company: Floats           # (V,) how much better those who chose an item meet it than somebody unknown would
     gain: Floats              # (U,) how much more a user likes what they chose than others who chose it
     new_items: Floats         # (V, 1 + F) offset and factors of items as if they were new: by their attributes alone
     appeal: Floats            # () how much a taste for an item raises the log odds of choosing it
@@ -62,14 +63,15 @@ class DomainFactors:
 
     @cached_property
     def item_rows(self) -> Floats:
-        """Rows of all items as users meet them: with two more factors, `company` and how little is known of it. (V, D + 2)"""
+        """Rows of all items as users meet them: with two more factors, `company` and how little is known of it.
+        (V, D + 2)"""
         return with_extras(self.items, self.company, unknown(self.n_item))
 
     def user_rows(self, codes: NDArray[np.int32]) -> Floats:
         """Rows of users as items meet them: with two more factors, how little is known of their taste, and `picks`.
 
-        A rating is asked for because somebody chose something. Who is of unknown taste meets it as its company does; what is
-        unknown is as good as what this person chose before. (n, D + 2)
+        A rating is asked for because somebody chose something. Who is of unknown taste meets it as its company does;
+        what is unknown is as good as what this person chose before. (n, D + 2)
         """
         return with_extras(self.users[codes], unknown(self.n_rated[codes]), self.picks[codes])
 
@@ -77,7 +79,8 @@ class DomainFactors:
         """How many times as probable as for anybody tastes make the choice of each item. rows: (n, D + 2). (n, V)"""
         size = self.users.shape[1]
         taste = (rows[:, self.n_shape:size] - self.user_weights[0, self.n_shape:]) @ self.item_factors.T
-        out: Floats = np.exp(self.appeal * taste)
+        taste = self.appeal * taste
+        out: Floats = np.exp(taste - taste.max(axis=1, keepdims=True, initial=0))       # else it could be infinite
         out /= np.maximum(out @ (self.n_item / max(1, self.n_item.sum())), 1e-12)[:, None]
         return out
 
@@ -151,14 +154,16 @@ class Factors:
             joint_steps(self.people, domains, row, centre, trust, np.concatenate([g for g, _ in parts], axis=1),
                         [h for _, h in parts])
         placed = {name: row[0, a:b] for name, a, b in zip(names, ends, ends[1:], strict=False)}
-        gaps = {z: self._gap(self.domains[name], placed[name][None], abouts[name][None], self._gain(name, placed[name], m))
+        gaps = {z: self._gap(self.domains[name], placed[name][None], abouts[name][None],
+                             self._gain(name, placed[name], m))
                 for z, name, m in zip(domains, names, met, strict=True)}
         out = {}
         for name, mean in means.items():
             z, own = self.names.index(name), self.domains[name]
             if name in placed:
-                picks = own.picks_of(placed[name][None], own.better[given[name][0]].sum(axis=0)[None], len(given[name][0]))
-                out[name] = with_extras(placed[name][None], unknown(len(given[name][0])), picks)[0]
+                codes, row = given[name][0], placed[name][None]
+                picks = own.picks_of(row, own.better[codes].sum(axis=0)[None], len(codes))
+                out[name] = with_extras(row, unknown(len(codes)), picks)[0]
             else:
                 out[name] = with_extras(mean[None] + self.people.expected(z, gaps), self.strange[z], own.usual)[0]
         return out
@@ -190,8 +195,8 @@ class Factors:
     def _gap(self, there: DomainFactors, rows: Floats, about: Floats, gain: Floats) -> Floats:
         """How far rows are from where people are expected, for what it says about their rows elsewhere. (n, D)
 
-        As far as tastes for what is chosen do not carry over, what they did for a person at home goes with the offset: who
-        likes what they choose more than others do will choose well here too.
+        As far as tastes for what is chosen do not carry over, what they did for a person at home goes with the offset:
+        who likes what they choose more than others do will choose well here too.
         """
         out: Floats = rows - about @ there.user_weights
         if not self.same_choices:
@@ -321,14 +326,15 @@ def _domain(file: _Arrays, z: int, data: Ratings, name: str, most: int) -> Domai
     square = check_squares(f"{file.prefix}.{z}.item_square", n_factors, file.floats(
         f"{z}.item_square", {"items": n_items, "squares": width}, -LARGEST**2, LARGEST**2))
     count = file.floats(f"{z}.count", {"numbers": 4})
-    if count[1] <= 0:
-        raise ModelFileError(f"{file.prefix}.{z}.count must have a positive spread; got {count[1]}")
+    if count[1] < NARROWEST:
+        raise ModelFileError(f"{file.prefix}.{z}.count must have a spread of at least {NARROWEST}; got {count[1]}")
     return DomainFactors(
         users, file.floats(f"{z}.items", {"items": n_items, "D": size}),
         file.floats(f"{z}.base", {"levels": n_levels}), tilt, square,
         file.floats(f"{z}.user_weights", {"places and one": 1 + n_places, "D": size}),
         file.floats(f"{z}.item_weights", {"places and three": 3 + n_places, "D": size}), weights,
-        file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers, count,
+        file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers,
+        count,
         file.whole(f"{z}.n_rated", {"users": n_users}), file.whole(f"{z}.n_item", {"items": n_items}),
         file.floats(f"{z}.company", {"items": n_items}), file.floats(f"{z}.gain", {"users": n_users}),
         file.floats(f"{z}.new_items", {"items": n_items, "factors and one": 1 + n_factors}),
@@ -391,14 +397,16 @@ class Met:
     def of(cls, domain: DomainFactors, items: NDArray[np.int32], levels: NDArray[np.uint8]) -> "Met":
         from pclf.engines.cpu_rows import as_met
 
-        return cls(items, levels, *as_met(domain.items[items], domain.tilt), domain.item_square[items], domain.base, domain.tilt)
+        return cls(items, levels, *as_met(domain.items[items], domain.tilt), domain.item_square[items], domain.base,
+                   domain.tilt)
 
     @classmethod
     def of_users(cls, domain: DomainFactors, users: NDArray[np.int32], levels: NDArray[np.uint8]) -> "Met":
         from pclf.engines.cpu_rows import as_met, squares
 
         rows = domain.users[users]
-        return cls(users, levels, *as_met(rows, domain.tilt), squares(rows[:, domain.n_shape:]), domain.base, domain.tilt)
+        return cls(users, levels, *as_met(rows, domain.tilt), squares(rows[:, domain.n_shape:]), domain.base,
+                   domain.tilt)
 
     def collect(self, row: Floats) -> tuple[Floats, Floats]:
         """Gradient and Hessian of the newcomer's row. (1, D), (1, D, D)"""
@@ -419,7 +427,8 @@ def unknown(n_rated: NDArray[np.int64] | int) -> Floats:
 
 def with_extras(rows: Floats, first: Any, second: Any) -> Floats:
     """Rows with the two factors behind them that `user_rows` and `item_rows` have. (n, D + 2)"""
-    return np.column_stack([rows, np.broadcast_to(first, len(rows)), np.broadcast_to(second, len(rows))]).astype(np.float32)
+    more = [np.broadcast_to(extra, len(rows)) for extra in (first, second)]
+    return np.column_stack([rows, *more]).astype(np.float32)
 
 
 def company_of(sums: Floats, n: NDArray[np.int64], factors: Floats, n_attribute: int) -> Floats:
@@ -437,7 +446,8 @@ def company_of(sums: Floats, n: NDArray[np.int64], factors: Floats, n_attribute:
 
 def joint_steps(population: Population, domains: Sequence[int], rows: Floats, means: Floats, trust: Floats,
                 gradient: Floats, hessians: Sequence[Floats]) -> Floats:
-    """A Newton step of the rows of some people in several domains, laid end to end, in place. Their covariances. (n, N, N)
+    """A Newton step of the rows of some people in several domains, laid end to end, in place. Their covariances.
+    (n, N, N)
 
     rows, means, gradient: (n, N). hessians: (n, D, D) for each domain. trust: (n,), changed too.
     """
@@ -465,8 +475,8 @@ def about_items(n: NDArray[Any], count: Floats, stands: Floats) -> Floats:
     of length 1, in which they stand among those who chose them. (V, 3 + Q)
 
     count: mean and spread of the log counts of all items, and the mean standardised log count and its square where each
-    rating counts the same. An item without ratings may be new, so its count says nothing: it is taken for one like those
-    that people rate.
+    rating counts the same. An item without ratings may be new, so its count says nothing: it is taken for one like
+    those that people rate.
     """
     log_count = np.where(n > 0, (np.log(np.maximum(n, 1)) - count[0]) / count[1], count[2])
     square = np.where(n > 0, log_count**2, count[3])

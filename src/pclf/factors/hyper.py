@@ -23,7 +23,7 @@ class Hyper:
     freedom: float = 4.0      # degrees of freedom of the users' shapes
     kin: float = 50.0         # rows that the other domains' covariance is worth, where domains are tied
     habit: float = 0.95       # correlation of a person's rows in two domains before common people say what it is
-    sameness: float = 0.95    # the same for a thing that is sold in two domains
+    sameness: float = 0.99    # the same for a thing that is sold in two domains
     draw: float = 0.5         # absences of an item are drawn by this power of its events
 
     @classmethod

@@ -1,13 +1,14 @@
 """Learning the factor model: sweeps of Newton steps over people and things, and the population they come from.
 
-Inference is mean-field between users and items (Lim & Teh, KDD Cup 2007): the rows of one side are placed given those of
-the other, with their uncertainty; then means and covariances of both are found by empirical Bayes, so somebody with five
-ratings is shrunk as much as five ratings deserve. The rows of one person in several domains are placed in one step.
+Inference is mean-field between users and items (Lim & Teh, KDD Cup 2007): the rows of one side are placed given those
+of the other, with their uncertainty; then means and covariances of both are found by empirical Bayes, so somebody with
+five ratings is shrunk as much as five ratings deserve. The rows of one person in several domains are placed in one
+step.
 
 The mean of a row is a regression on what is known besides ratings (Agarwal & Chen, "Regression-based Latent Factor
-Models", KDD 2009): what a person chose to rate, who chose a thing and how many did, and the attributes of a thing. Ratings
-that are too few to find factors still say who likes which of these, so factors begin there. Domains that are tied have
-one regression, from which each of them departs as far as its ratings ask for.
+Models", KDD 2009): what a person chose to rate, who chose a thing and how many did, and the attributes of a thing.
+Ratings that are too few to find factors still say who likes which of these, so factors begin there. Domains
+that are tied have one regression, from which each of them departs as far as its ratings ask for.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from pclf.engines import Lists, Machine
 from pclf.factors.attributes import AttributeRegression, align, attribute_axes
 from pclf.factors.choices import Choice, learn_choices
-from pclf.factors.fitted import FEW, DomainFactors, Factors, about_items, company_of, joint_steps
+from pclf.factors.fitted import FEW, NARROWEST, DomainFactors, Factors, about_items, company_of, joint_steps
 from pclf.factors.hyper import Hyper
 from pclf.factors.population import Population, covariance, learned_between, raised
 from pclf.factors.rows import Floats, tilts
@@ -98,7 +99,8 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     people.set_about(known.people, ties.choices)
     things.set_about(known.things, ties.choices)
     for z, s in enumerate(sources):
-        things.guess[z][COUNTS:, shapes[z] + n_attribute:] = hyper.taste * np.eye(len(things.guess[z]) - COUNTS, n_factors)
+        along = things.guess[z][COUNTS:, shapes[z] + n_attribute:]
+        along[:] = hyper.taste * np.eye(len(along), n_factors)
         if axes is not None:
             things.attributes[z] = AttributeRegression.of(s.attributes, axes, hyper.taste, shapes[z], size)
         things.expect(z, things.guess[z])
@@ -134,13 +136,16 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
             np.bincount(s.item, minlength=s.n_items), company, gain,
             new.astype(np.float32), _appeal(s, users[z], items[z], people.weights[z], shapes[z], machine), picks,
             np.array(s.least), lift)
-    strange = np.array([_strange(agreement[z][n_attribute:], people.population.own[z][shapes[z] + n_attribute:, shapes[z]
-                                 + n_attribute:], items[z][:, shapes[z] + n_attribute:], ties) for z in range(len(sources))])
-    return Factors(domains, people.population, things.population, ties.choices, n_attribute, strange, hyper)
+    strange = []
+    for z, first in enumerate(t + n_attribute for t in shapes):
+        tastes = people.population.own[z][first:, first:]
+        strange.append(_strange(agreement[z][n_attribute:], tastes, items[z][:, first:], ties))
+    return Factors(domains, people.population, things.population, ties.choices, n_attribute, np.array(strange), hyper)
 
 
 def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> float:
-    """How much of the tastes for what is chosen does not carry over: 1 less their agreement, axes counting by what they do.
+    """How much of the tastes for what is chosen does not carry over: 1 less their agreement, axes counting by what they
+    do.
 
     Where people or things tie domains, what carries over is learned; still somebody who never rated here is new.
     """
@@ -149,15 +154,16 @@ def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> 
 
 
 def _appeal(source: Source, users: Floats, items: Floats, weights: Floats, n_shape: int, machine: Machine) -> Floats:
-    """How much tastes raise the odds of a choice: if choices are drawn by exp(appeal * taste) times how often each is chosen,
-    the tastes for what was chosen are higher by appeal times their variance. ()"""
+    """How much tastes raise the odds of a choice: if choices are drawn by exp(appeal * taste) times how often each is
+    chosen, the tastes for what was chosen are higher by appeal times their variance. ()"""
     user, item = source.user[source.chosen], source.item[source.chosen]
     by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
     tastes, factors, n = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:], max(1, len(user))
     of_user, of_item = by_user.n_chosen / n, by_item.n_chosen / n
     chosen = float(np.einsum("uf,uf->", tastes, machine.get(by_user.sums(machine.put(factors))))) / n
     mean = float((of_user @ tastes) @ (of_item @ factors))
-    square = float(np.einsum("fg,fg->", tastes.T @ (of_user[:, None] * tastes), factors.T @ (of_item[:, None] * factors)))
+    squares = tastes.T @ (of_user[:, None] * tastes), factors.T @ (of_item[:, None] * factors)
+    square = float(np.einsum("fg,fg->", *squares))
     return np.array(np.clip((chosen - mean) / max(square - mean**2, 1e-9), 0, MOST))
 
 
@@ -180,7 +186,8 @@ def _company(source: Source, users: Floats, items: Floats, new: Floats, weights:
     sums = machine.get(by_item.sums(machine.put(tastes)))
     company = company_of(sums, by_item.n_chosen, factors, n_attribute)
     chosen = by_item.n_chosen > 0
-    company[~chosen] = np.average(company, weights=by_item.n_chosen) if chosen.any() else 0.0      # whoever rates it, chose it
+    if chosen.any():                                 # whoever rates something new, chose it
+        company[~chosen] = np.average(company, weights=by_item.n_chosen)
     met = machine.get(by_user.sums(machine.put(np.column_stack([factors[:, n_attribute:], company]))))
     more = np.einsum("uf,uf->u", tastes[:, n_attribute:], met[:, :-1]) - met[:, -1]
     better = machine.get(by_user.sums(machine.put(np.column_stack([items[:, 0], factors]) - new)))
@@ -224,7 +231,7 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
                                          machine)
         counts = of_domains[1].sum(axis=1)
         logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
-        spread = max(logs.std(), 1e-9)
+        spread = max(logs.std(), NARROWEST)
         standard = (logs - logs.mean()) / spread
         typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
         count = np.array([logs.mean(), spread, *typical])
@@ -268,7 +275,8 @@ def _base(source: Source) -> Floats:
 
 
 def _lift(source: Source, tilt: Floats, hyper: Hyper) -> Floats:
-    """From odds among drawn absences to odds among items drawn equally often: a constant, and for the log count. (2,)"""
+    """From odds among drawn absences to odds among items drawn equally often: a constant, and for the log count.
+    (2,)"""
     if not source.least:
         return np.zeros(2)
     weight = draw_weights(np.bincount(source.item[source.chosen], minlength=source.n_items), hyper.draw)
@@ -330,7 +338,8 @@ class _Side:
         self.moments: dict[tuple[int, int], tuple[Floats, float]] = {}
 
     @classmethod
-    def of(cls, machine: Machine, sources: Sequence[Source], by_user: bool, shapes: tuple[int, ...], size: int) -> "_Side":
+    def of(cls, machine: Machine, sources: Sequence[Source], by_user: bool, shapes: tuple[int, ...],
+           size: int) -> "_Side":
         n_rows = [s.n_users if by_user else s.n_items for s in sources]
         out = cls(machine, shapes, n_rows, size)
         row = [s.user if by_user else s.item for s in sources]
@@ -420,7 +429,8 @@ class _Side:
         for some in (slice(i, i + TOGETHER) for i in range(0, len(rows), TOGETHER)):
             gradient = np.concatenate([g[some] for g, _ in parts], axis=1)
             trust = tied.trust[some]
-            cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient, [h[some] for _, h in parts])
+            cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient,
+                              [h[some] for _, h in parts])
             covs += cov.sum(axis=0)
             shape_covs += np.einsum("n,nij->ij", tied.trust_before(some), cov)
             gap = rows[some] - means[some]

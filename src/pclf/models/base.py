@@ -103,11 +103,13 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         """The n best items of a domain: a list for one user, `Recommendations` for a list of users or all.
 
         users: an id of any domain, a guest, a list of these, or None for every user of the domain, or of `user_domain`.
-        rank_by: "liked", what the person will pick and like, the default where a model has learned choices; "chosen", what
-        they will pick; or "rating", the expected rating alone, as the paper does.
-        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice, and ids that are
-        not there are counted and skipped; `exclude` takes items out of it. `min_ratings`: fewer rule an item out.
-        diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {"genre": 2}, how many of one value.
+        rank_by: "liked", what the person will pick and like, the default where a model has learned choices; "chosen",
+        what they will pick; or "rating", the expected rating alone, as the paper does.
+        Items that a user rated are left out unless `exclude_seen` is False; `candidates` limits the choice, and ids
+        that are not there are counted and skipped; `exclude` takes items out of it. `min_ratings`: fewer rule an item
+        out.
+        diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {"genre": 2}, how many of one
+        value.
         boosts: {item: what its score is multiplied by}.
         """
         if n < 1:
@@ -138,11 +140,12 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
             codes = target.items.encode(wanted)
             unknown = int((codes < 0).sum())
             if len(wanted) and unknown == len(wanted):
-                raise UnknownNameError(f"candidates must be items of {target.name!r}; none of the {unknown:,} is one, the "
-                                       f"first is {wanted[0]!r}. Its items have ids like {target.items.decode([0])[0]!r}.")
+                known = target.items.decode([0])[0]
+                raise UnknownNameError(f"candidates must be items of {target.name!r}, with ids like {known!r}; none of "
+                                       f"the {unknown:,} is one, the first is {wanted[0]!r}.")
             if unknown:
-                warnings.warn(f"{unknown:,} of {len(wanted):,} candidates are no items of {target.name!r} and are left out.",
-                              UserWarning, stacklevel=3)
+                warnings.warn(f"{unknown:,} of {len(wanted):,} candidates are no items of {target.name!r} and are left "
+                              f"out.", UserWarning, stacklevel=3)
             allowed[:] = False
             allowed[codes[codes >= 0]] = True
         taken_out = target.items.encode(_items(exclude))

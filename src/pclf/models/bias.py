@@ -13,11 +13,11 @@ Against the mixtures: nobody's taste differs from anybody else's. Each domain is
 import numpy as np
 
 from pclf.data.ratings import Domain, Ratings
-from pclf.models.base import Floats
-from pclf.models.factors import _Factorised, check_at_least, check_whole
+from pclf.models.base import Floats, Recommender
+from pclf.models.factors import Factorised, check_at_least, check_whole
 
 
-class Bias(_Factorised):
+class Bias(Factorised, Recommender):
     """Mean plus user and item offsets, damped: the damping is worth that many ratings at the mean.
 
     On samples of MovieLens 1M, goodbooks, Douban, EachMovie and Book-Crossing with 5 and 15 ratings given,

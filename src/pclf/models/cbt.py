@@ -25,44 +25,30 @@ from numpy.typing import NDArray
 from pclf.data.ratings import Domain, Ratings
 from pclf.door import check_array, check_names
 from pclf.errors import ArgumentError, DataError
-from pclf.models.base import Floats
+from pclf.models.base import Floats, Recommender
 from pclf.models.codebook import Labels, closest, learn_codebook, one_hot
-from pclf.models.factors import _Factorised, check_whole, has_ratings
+from pclf.models.factors import Factorised, check_whole, has_ratings
 
 CODEBOOKS = ("learned", "shuffled")
 
 
-class CBT(_Factorised):
-    """Codebook transfer, by default from the other domain with the most ratings.
-
-    source: the domain that the others learn from; itself it learns from the largest of the others.
-    n_restarts: starts of either step; the one with the least squared error is kept.
-
-    A user with few ratings is over-fitted when there are many clusters to choose from: 8 did best on samples
-    of MovieLens 1M, goodbooks and Douban. With 5 ratings given, CBT can be worse there than the target's
-    mean.
-    """
+class Codebooks(Factorised):
+    """What CBT and TALMUD do: learn the codebooks of their sources, and expand them in each target."""
 
     kept = ("trace_", "weights_")
     weighted: ClassVar[bool] = False
 
     codebooks_: dict[str, Floats]             # source: (K, L), on the common levels 0 to R - 1
     weights_: dict[str, dict[str, float]]     # target: its sources and their weights, a single 1 for CBT
-
-    def __init__(self, n_user_clusters: int = 8, n_item_clusters: int = 8, *, source: str | None = None,
-                 codebook: str = "learned", match_means: bool = True, max_iter: int = 50,
-                 n_restarts: int = 3) -> None:
-        self.n_user_clusters = n_user_clusters
-        self.n_item_clusters = n_item_clusters
-        self.source = source
-        self.codebook = codebook
-        self.match_means = match_means
-        self.max_iter = max_iter
-        self.n_restarts = n_restarts
+    n_user_clusters: int
+    n_item_clusters: int
+    codebook: str
+    match_means: bool
+    max_iter: int
+    n_restarts: int
 
     def _sources(self, ratings: Ratings, target: str) -> list[str]:
-        others = other_domains(ratings, target, () if self.source is None else (self.source,))
-        return [max(others, key=lambda name: len(ratings[name]))]
+        raise TypeError(f"{type(self).__name__} must say from which domains it learns.")
 
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
         self._check_settings()
@@ -101,6 +87,33 @@ class CBT(_Factorised):
         self.codebooks_ = {name: check_array(key, arrays[key], dtype="float", shape={"K": None, "L": None},
                                              low=0, high=data.n_levels - 1)
                            for key, name in names.items() if key in arrays}
+
+
+class CBT(Codebooks, Recommender):
+    """Codebook transfer, by default from the other domain with the most ratings.
+
+    source: the domain that the others learn from; itself it learns from the largest of the others.
+    n_restarts: starts of either step; the one with the least squared error is kept.
+
+    A user with few ratings is over-fitted when there are many clusters to choose from: 8 did best on samples
+    of MovieLens 1M, goodbooks and Douban. With 5 ratings given, CBT can be worse there than the target's
+    mean.
+    """
+
+    def __init__(self, n_user_clusters: int = 8, n_item_clusters: int = 8, *, source: str | None = None,
+                 codebook: str = "learned", match_means: bool = True, max_iter: int = 50,
+                 n_restarts: int = 3) -> None:
+        self.n_user_clusters = n_user_clusters
+        self.n_item_clusters = n_item_clusters
+        self.source = source
+        self.codebook = codebook
+        self.match_means = match_means
+        self.max_iter = max_iter
+        self.n_restarts = n_restarts
+
+    def _sources(self, ratings: Ratings, target: str) -> list[str]:
+        others = other_domains(ratings, target, () if self.source is None else (self.source,))
+        return [max(others, key=lambda name: len(ratings[name]))]
 
 
 def other_domains(ratings: Ratings, target: str, wanted: Sequence[str]) -> list[str]:

@@ -21,13 +21,13 @@ from pclf.choice.rows import as_rows, taken
 from pclf.choice.validate import Setting, find_setting
 from pclf.data.ratings import Domain, Ratings
 from pclf.door import check_keys, check_names
-from pclf.models.base import Floats
+from pclf.models.base import Floats, Recommender
 from pclf.models.factors import check_at_least, check_whole
 from pclf.models.people import People
-from pclf.models.popular import _Ranker
+from pclf.models.popular import Ranker
 
 
-class EASE(_Ranker):
+class EASE(Ranker, Recommender):
     """Linear item-item weights from liked items (ratings at least 70 % up the scale) or events, a domain alone."""
 
     choice_: Choice

@@ -1,6 +1,6 @@
 """Factors: what the baselines have in common. A fit ends in two matrices a domain, and predicts by them."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,11 +8,16 @@ from numpy.typing import NDArray
 from pclf.data.ratings import Domain, Ratings
 from pclf.door import check_array, check_keys, check_names
 from pclf.errors import ArgumentError
-from pclf.models.base import Floats, Recommender
+from pclf.models.base import Floats
+
+if TYPE_CHECKING:
+    from pclf.models.base import Recommender as _Contract  # beside which this always stands
+else:
+    _Contract = object
 
 
-class _Factorised(Recommender):
-    """A model that predicts in each domain by the factors it learned for that domain."""
+class Factorised(_Contract):
+    """What a model does that predicts in each domain by the factors it learned for that domain."""
 
     kept: ClassVar[tuple[str, ...]] = ("trace_",)   # what else is saved with the model, as JSON, by domain
     kinds: ClassVar[dict[str, Any]] = {"trace_": [float], "weights_": {str: float}}

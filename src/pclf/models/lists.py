@@ -1,9 +1,9 @@
 """Lists: what people will pick and like. The choices in the ratings, beside what the ratings say.
 
 A rating says how much somebody likes what they picked; that there is one says what they pick. `pclf.choice` learns the
-second from all pairs, the zeros too: z, how much an item would count among a person's choices, where a choice counts by its
-rating, from 0.2 at the bottom of the scale to 1 at the top. So z is the probability of the choice times the grade that is
-expected, and with P(r | u, v) of the model
+second from all pairs, the zeros too: z, how much an item would count among a person's choices, where a choice counts by
+its rating, from 0.2 at the bottom of the scale to 1 at the top. So z is the probability of the choice times the grade
+that is expected, and with P(r | u, v) of the model
 
     chosen  =  z / E[grade]             how probable it is that the person picks the item, up to a factor
     liked   =  z P(liked) / E[grade]    that the person picks it and likes it: a rating at least 70 % up the scale
@@ -83,7 +83,8 @@ class Lists:
         return out
 
     def _chosen(self, people: People) -> tuple[list[Any], NDArray[np.int64]]:
-        """What people chose in each domain, elsewhere None for nothing, and their rows among all people, -1 for guests."""
+        """What people chose in each domain, elsewhere None for nothing, and their rows among all people, -1 for
+        guests."""
         person = np.full(len(people), -1, np.int64)
         for z, name in enumerate(self.names):
             codes = people.here if name == people.domain else people.homes.get(name)

@@ -137,7 +137,7 @@ class Mixture(_Contract):
         """
         known, streams = as_ratings(data), random_numbers(random_state)
         self._check_annealing(known)
-        split_rng, trial_rng = streams.spawn(2)
+        split_rng, trial_rng, _ = streams.spawn(3)          # as many as of PCLF, so that restarts begin alike
         ratings, layout = with_absences(known, split_rng), self._layout(known)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         restarts, annealing, max_iter = self._n_restarts(ratings), Annealing.of(self), self.max_iter

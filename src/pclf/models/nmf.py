@@ -15,11 +15,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pclf.data.ratings import Domain, Ratings
-from pclf.models.base import Floats, inner
-from pclf.models.factors import _Factorised, check_at_least, check_whole, has_ratings
+from pclf.models.base import Floats, Recommender, inner
+from pclf.models.factors import Factorised, check_at_least, check_whole, has_ratings
 
 
-class NMF(_Factorised):
+class NMF(Factorised, Recommender):
     """Non-negative factors from the observed ratings.
 
     Plain NMF over-fits people with few ratings, and only stopping early holds it back. On samples of

@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf import engines
-from pclf.clusters.fitted import Clusters
-from pclf.clusters.loop import Callback
 from pclf.choice import Choice, graded
 from pclf.choice import learn as learn_choices
+from pclf.clusters.fitted import Clusters
+from pclf.clusters.loop import Callback
 from pclf.data.events import absences, with_absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
@@ -190,7 +190,8 @@ class PCLF(Mixture, Recommender):
         lists, n_items = self.lists_, self._domain(people.domain).n_items
         pool = n if rank == "chosen" else min(n_items, max(n, POOL))
         codes, expected = best(lambda some: self._expected(people[some]),
-                               lambda some: self._left_out(people[some], exclude_seen), len(people), n_items, pool, allowed)
+                               lambda some: self._left_out(people[some], exclude_seen), len(people), n_items, pool,
+                               allowed)
         if rank == "chosen":
             return codes, expected
         grade, liked = lists.grades(people.domain, self._of_lists(people, codes))
@@ -199,8 +200,8 @@ class PCLF(Mixture, Recommender):
         return np.take_along_axis(codes, order, 1), np.take_along_axis(score, order, 1)
 
     def _expected(self, people: People) -> Floats:
-        """z of all items, see `lists`. Of people without choices here, and without others that tell about them, tastes say
-        what they will choose among what everybody does. (people, V)"""
+        """z of all items, see `lists`. Of people without choices here, and without others that tell about them, tastes
+        say what they will choose among what everybody does. (people, V)"""
         assert self.lists_ is not None
         out, own = self.lists_.expected(people), self._here(people.domain)
         new = self.lists_.unknown(people)
@@ -227,11 +228,9 @@ class PCLF(Mixture, Recommender):
         for some in (slice(start, start + TOGETHER) for start in range(0, len(people), TOGETHER)):
             few, here = people[some], np.maximum(codes[some], 0)
             p = self._of_lists(few, codes[some])
-            grade, liked = lists.grades(people.domain, p)
-            expected = np.take_along_axis(self._expected(few), here, 1)
-            chosen = lists.probability(few, expected)
-            both = np.minimum(lists.probability(few, expected * liked / grade), chosen)
-            out.append({"rating": p @ values, "liked": both, "chosen": chosen})
+            _, liked = lists.grades(people.domain, p)
+            chosen = lists.probability(few, np.take_along_axis(self._expected(few), here, 1))
+            out.append({"rating": p @ values, "liked": chosen * liked, "chosen": chosen})
         return {name: np.concatenate([part[name] for part in out]) for name in out[0]}
 
     @property
@@ -414,8 +413,8 @@ class _Trial:
     def ties(self, name: str) -> Ties:
         """What a domain is tied by: all bridges, or the most of them that do not surely harm held-out ratings.
 
-        Bridges do most for people who are new here, and of these held-out ratings of known people cannot tell. So a bridge
-        is left out only where it does harm that is more than chance.
+        Bridges do most for people who are new here, and of these held-out ratings of known people cannot tell. So a
+        bridge is left out only where it does harm that is more than chance.
         """
         if name not in self._chosen:
             scores = {ties: self._log_scores(name, ties) for ties in self.fits}

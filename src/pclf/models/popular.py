@@ -1,7 +1,7 @@
 """Popular: everybody gets what most people chose. Lists that are no better than these know nobody's taste."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,14 @@ from pclf.door import check_array, check_keys, check_names
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.people import People
 
+if TYPE_CHECKING:
+    from pclf.models.base import Recommender as _Contract  # beside which this always stands
+else:
+    _Contract = object
 
-class _Ranker(Recommender):
-    """A model that sorts items and predicts no ratings. It learns from ratings and from events."""
+
+class Ranker(_Contract):
+    """What a model does that sorts items and predicts no ratings. It learns from ratings and from events."""
 
     rules: ClassVar[tuple[str, ...]] = ()
 
@@ -39,7 +44,7 @@ class _Ranker(Recommender):
         return scores              # they are on no scale
 
 
-class Popular(_Ranker):
+class Popular(Ranker, Recommender):
     """The items with the most ratings or events first, for everybody. A score is their number."""
 
     counts_: dict[str, NDArray[np.int64]]     # domain: (items,)
@@ -56,5 +61,6 @@ class Popular(_Ranker):
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         check_names("the model", arrays, [f"counts.{z}" for z in range(len(data.domains))])
         check_keys("the model", extra, {})
-        self.counts_ = {name: check_array(f"counts.{z}", arrays[f"counts.{z}"], dtype="int64", shape={"items": d.n_items},
-                                          low=0) for z, (name, d) in enumerate(data.domains.items())}
+        self.counts_ = {name: check_array(f"counts.{z}", arrays[f"counts.{z}"], dtype="int64", low=0,
+                                          shape={"items": d.n_items})
+                        for z, (name, d) in enumerate(data.domains.items())}

@@ -15,10 +15,11 @@ the target's mean (see `cbt`). With one source this is CBT with a weight.
 from collections.abc import Sequence
 
 from pclf.data.ratings import Ratings
-from pclf.models.cbt import CBT, other_domains
+from pclf.models.base import Recommender
+from pclf.models.cbt import Codebooks, other_domains
 
 
-class TALMUD(CBT):
+class TALMUD(Codebooks, Recommender):
     """Transfer from several domains, by default from all the others.
 
     sources: the domains to learn from. `weights_["books"]["films"]` is how related films are to books.

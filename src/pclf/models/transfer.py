@@ -89,9 +89,11 @@ def bridge_text(kind: str, domain: str, data: Ratings, percent: float, used: boo
         columns = sorted({feature.column for feature in data.attributes.features})
         what = f"the items of {domain} have attributes ({_listed(columns)})"
     if not used:
-        return f"{kind}: {what}; that brings nothing, it would raise the error of {domain} by {percent:.1f} %, so it is not used."
+        return (f"{kind}: {what}; that brings nothing, it would raise the error of {domain} by {percent:.1f} %, so it "
+                f"is not used.")
     if percent > -SMALL:
-        return f"{kind}: {what}; that brings nothing to people who are known in {domain}, and may help those who are new."
+        return (f"{kind}: {what}; that brings nothing to people who are known in {domain}, and may help those who are "
+                f"new.")
     return f"{kind}: {what}; knowing that lowers the error of {domain} by {abs(percent):.1f} %."
 
 

@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a fitted model: what was pooled, what was found, how far to trust it.
+"""One self-contained HTML page about a fitted model: what predictions use, how good they are, lists, and clusters.
 
     pclf.report.write(model, "report.html", test=split.test)
 
@@ -19,7 +19,7 @@ from pclf.data.ratings import Ratings
 from pclf.data.scale import Scale
 from pclf.errors import ArgumentError, visible
 from pclf.evaluate.verdicts import listed
-from pclf.report import facts, plots
+from pclf.report import facts, lists, plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +112,7 @@ def render(model: "Mixture", *, test: Ratings | None = None, audit: Any = None) 
         views = [_view_page(model, i) for i in range(len(model.layout_.views))]
         figures = {"fit": _fit_figure(model), "user_figure": _user_figure(model),
                    "shares": _shares_figure(model), "audited": _audit_figures(audit)}
-        checked, checks = _checks(model, test)
+        checked, checks, scores = _checks(model, test)
     return visible(page.render(
         **figures, model=model, kind=type(model).__name__, version=pclf.__version__, data=model.data_,
         domains=list(model.data_.domains.values()), colours=plots.DOMAIN_COLOURS,
@@ -120,8 +120,9 @@ def render(model: "Mixture", *, test: Ratings | None = None, audit: Any = None) 
         pooled=_what_was_pooled(model.data_), views=views, word=facts.word(model.data_),
         clusters=_how_many_clusters(views, facts.word(model.data_)),
         patterns=_what_matters(model, 0, views[0].domains[0])[0], users=_user_tables(model, views),
-        carried=plots._who_carries(model), checked=checked, checks=checks, held_out=test is not None,
-        settings=model.get_params(),
+        carried=plots._who_carries(model), brought=_what_was_brought(model), weighed=facts.clusters_count(model),
+        checked=checked, checks=checks, scores=scores, held_out=test is not None, examples=lists.examples(model),
+        listed_by=getattr(model, "ranks", ("rating",))[0], settings=model.get_params(),
     )) + "\n"
 
 
@@ -295,28 +296,21 @@ def _shares_figure(model: "Mixture") -> Figure | None:
     parts = {name: facts.parts(model, name) for name in model.data_.domains}
     if all(len(kinds) == 1 for kinds in parts.values()):
         return None
-    caption = "The weights of the prediction: of the clusters that all domains share, of the domain's own"
+    caption = "How much each part counts in a prediction: the clusters that all domains share, a domain's own clusters"
     if any("factors" in kinds for kinds in parts.values()):
-        caption += ", and of the factors, which know each user and item"
+        caption += ", and the factors"
     said = "; ".join(f"{name}: " + ", ".join(f"{kind} {plots._percent(w)}" for kind, w in kinds.items())
                      for name, kinds in parts.items())
-    return _figure(plots.shares(model), "Stacked bars", f"{caption}.{_what_transfers(model)}", f"{said}.")
+    return _figure(plots.shares(model), "Stacked bars", f"{caption}. The weights were found on held-out "
+                   f"{facts.word(model.data_)}s, unless they were set.", f"{said}.")
 
 
-def _what_transfers(model: "Mixture") -> str:
-    """What learning W1 found on held-out ratings, where it was learned."""
-    if getattr(model, "common_weight", None) != "auto" or not model.transfer_:
-        return ""
-    learned = [(name, t.weight, t.gain) for name, t in model.transfer_.items() if t.gain is not None]
-    helped = [f"{gain:.4f} in {name}" if gain >= 0.00005 else f"less than 0.0001 in {name}"
-              for name, weight, gain in learned if weight]
-    others = [name for name, weight, _ in learned if not weight]
-    found = []
-    if helped:
-        found.append(f"raise the log score of held-out {facts.word(model.data_)}s by {listed(helped)}")
-    if others:
-        found.append(f"do not surely help {listed(others)}")
-    return f" The common clusters {' and '.join(found)}." if found else ""
+def _what_was_brought(model: "Mixture") -> list[tuple[str, int, list[str]]]:
+    """For each domain, with its number, what bridges and common clusters bring to it."""
+    if not hasattr(model, "bridges"):
+        return []
+    return [(name, z, [bridge.text for bridge in model.transfer_[name].bridges.values()] + [model.transfer_[name].text])
+            for z, name in enumerate(model.data_.domains)]
 
 
 def _audit_figures(audit: Any) -> list[Figure]:
@@ -334,12 +328,12 @@ def _audit_figures(audit: Any) -> list[Figure]:
     return figures
 
 
-def _checks(model: "Mixture", test: Ratings | None) -> tuple[str, list[Figure]]:
-    """The finding, predicted against true ratings of each domain, and calibration."""
+def _checks(model: "Mixture", test: Ratings | None) -> tuple[str, list[Figure], list[facts.Checked]]:
+    """The finding, predicted against true ratings of each domain, and calibration; and what they are made from."""
     known = [name for name in model.data_.domains if test is None or name in test.domains]
     checks = [c for c in (facts.check(model, name, test) for name in known) if len(c.truth)]
     if not checks:
-        return f"There are no test {facts.word(model.data_)}s of these users and items", []
+        return f"There are no test {facts.word(model.data_)}s of these users and items", [], []
     figures = []
     for checked in checks:
         ax = plots._predicted(model, checked)
@@ -356,7 +350,7 @@ def _checks(model: "Mixture", test: Ratings | None) -> tuple[str, list[Figure]]:
         errors = [errors[0], errors[-1]]
     where = listed([f"{error:.2f} in {name}" for error, name in errors])
     between = "between " if len(checks) > 3 else ""
-    return f"On average, predictions are off by {between}{where}", figures
+    return f"On average, predictions are off by {between}{where}", figures, checks
 
 
 def _on_which(checked: facts.Checked, word: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pclf.models.mixture import Mixture
 
 EMPTY = 0.001         # a cluster with less of the ratings than this is not worth a row
+LITTLE = 0.05         # of a prediction: a part with less is not worth a section
 SAMPLE = 100_000      # ratings of a domain that are predicted for a figure
 Order = NDArray[np.integer[Any]]
 WORD = re.compile(r"[^\W\d_]{3,}")
@@ -38,13 +39,23 @@ class Checked:
     n_ratings: int                 # there were; of many, a sample was predicted
     truth: Floats                  # (n,)    own scale
     prediction: Floats             # (n,)    own scale
-    levels: NDArray[np.uint8]      # (n,)
+    levels: NDArray[np.integer[Any]]   # (n,)   places on the scale
     proba: Floats                  # (n, R)
 
     @property
     def error(self) -> float:
         """Mean absolute error."""
         return metrics.mae(self.truth, self.prediction)
+
+    @property
+    def squared(self) -> float:
+        """Root of the mean squared error."""
+        return metrics.rmse(self.truth, self.prediction)
+
+    @property
+    def covered(self) -> float:
+        """How often the central 80 % interval holds the rating."""
+        return metrics.coverage(self.proba, self.levels)
 
     @property
     def miscalibration(self) -> float:
@@ -84,13 +95,13 @@ def check(model: "Mixture", domain: str, test: Ratings | None = None) -> Checked
     if len(usable) > SAMPLE:
         chosen = np.sort(np.random.default_rng(0).choice(usable, SAMPLE, replace=False))
     users, items, truth = users[chosen], items[chosen], given.ratings[chosen]
-    levels = own.scale.to_levels(model.data_.n_levels)[own.scale.position(truth)]
+    levels, values = own.scale.position(truth), np.array(own.scale.values)
     prediction: Floats = np.empty(0)
-    proba: Floats = np.empty((0, model.data_.n_levels))
+    proba: Floats = np.empty((0, len(values)))
     if len(chosen):
         proba = model._distribution(domain, model._known_users(domain, users),
                                     model._known_items(domain, items))
-        prediction = model._on_scale(domain, proba @ model.data_.level_values(domain))
+        prediction = model._on_scale(domain, proba @ values)
     return Checked(domain, test is not None, len(usable), truth, prediction, levels, proba)
 
 
@@ -229,3 +240,8 @@ def parts(model: "Mixture", domain: str) -> dict[str, float]:
         out["common" if view == 0 and has_common_view(model) else "own"] += (1 - factors) * weight
     kinds = ["common"] * has_common_view(model) + ["own"] * (len(model.layout_.views) > 1 or not out["common"])
     return {kind: out[kind] for kind in kinds} | ({"factors": factors} if factors else {})
+
+
+def clusters_count(model: "Mixture") -> bool:
+    """Whether clusters have a part in some domain's predictions that is worth showing."""
+    return any(1 - parts(model, name).get("factors", 0.0) >= LITTLE for name in model.data_.domains)

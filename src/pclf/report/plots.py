@@ -427,6 +427,12 @@ def _clear_winner(points: Mapping[str, tuple[float, float, float, float]]) -> st
 
 
 def _who_carries(model: "Mixture") -> str:
+    factors = {name: facts.parts(model, name).get("factors", 0.0) for name in model.data_.domains}
+    if min(factors.values()) == 1:
+        return "Factors carry every prediction alone"
+    if max(factors.values()) > 0:
+        span = " to ".join(dict.fromkeys(_percent(end(factors.values())) for end in (min, max)))
+        return f"Factors carry {span} of a prediction, clusters the rest"
     kind, what = ("common", "The common") if facts.has_common_view(model) else ("own", "A domain's own")
     carried = {name: facts.parts(model, name)[kind] for name in model.data_.domains}
     least, most = min(carried, key=carried.__getitem__), max(carried, key=carried.__getitem__)

@@ -57,8 +57,8 @@ class Recommendations:
         return zip(self.users, self, strict=True)
 
     def to_arrow(self) -> Any:
-        """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank, and where a model has
-        them rating, liked and chosen. Ids of several types become text."""
+        """A pyarrow table with the columns user_id (null for a guest), item_id, title, score, rank, and where a model
+        has them rating, liked and chosen. Ids of several types become text."""
         import pyarrow as pa
 
         from pclf.models.people import Guest

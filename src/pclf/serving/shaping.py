@@ -1,8 +1,8 @@
 """Shaping: lists that hold what their maker wants, not only what scores best.
 
-A longer list, the *pool*, is gone through from the top. Each next item is the best of those left, where likeness to what
-is already on the list counts against it (maximal marginal relevance: Carbonell & Goldstein, SIGIR 1998), and where an
-attribute's value that is on the list often enough rules an item out.
+A longer list, the *pool*, is gone through from the top. Each next item is the best of those left, where likeness to
+what is already on the list counts against it (maximal marginal relevance: Carbonell & Goldstein, SIGIR 1998), and where
+an attribute's value that is on the list often enough rules an item out.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ FEWEST = 100         # items of a pool
 
 @dataclass(frozen=True)
 class Shaping:
-    """diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {attribute: items with one value of it}.
+    """diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {attribute: items with one value of
+    it}.
     boosts: item code -> what its score is multiplied by."""
 
     diversity: float = 0.0
@@ -50,7 +51,7 @@ class Shaping:
               values: Mapping[str, Any]) -> tuple[NDArray[np.int32], Floats]:
         """Lists of n from longer ones.
 
-        vectors: of the items, (V, D); the cosine of two says how alike they are. values: attribute -> (V, values), sparse,
+        vectors: of the items, (V, D); the cosine of two says how alike they are. values: attribute -> (V, values),
         non-zero where an item has one.
         """
         out = np.full((len(codes), n), -1, np.int32)
@@ -58,7 +59,8 @@ class Shaping:
         for row, (pool, score) in enumerate(zip(codes, scores, strict=True)):
             some = pool >= 0
             found = self._one(pool[some], score[some], n, vectors, values)
-            out[row, :len(found)], kept[row, :len(found)] = pool[some][found], self._boosted(pool[some], score[some])[found]
+            out[row, :len(found)] = pool[some][found]
+            kept[row, :len(found)] = self._boosted(pool[some], score[some])[found]
         return out, kept
 
     def _boosted(self, pool: NDArray[np.int32], score: Floats) -> Floats:

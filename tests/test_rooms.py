@@ -1,0 +1,61 @@
+"""The house: data flow down the list of rooms, and a room imports only from rooms above it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from sklearn.base import BaseEstimator
+
+import pclf
+from pclf import models
+
+ROOT = Path(pclf.__file__).parent
+# From the top down. Engines say what a machine for factors is, so factors come after them; models ask for lists.
+ROOMS = ["errors", "atomic", "progress", "door", "data", "datasets", "problem", "clusters", "engines", "factors",
+         "choice", "serving", "storage", "models", "evaluate", "report", "plots", "service", "bench", "cli", "__main__"]
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def imported(file, anywhere=False):
+    """The rooms that a file imports from, at its top or anywhere."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree) if anywhere else tree.body:
+        if isinstance(node, ast.ImportFrom):
+            names = [f"pclf.{x.name}" for x in node.names] if node.module == "pclf" else [node.module or ""]
+        else:
+            names = [x.name for x in node.names] if isinstance(node, ast.Import) else []
+        yield from (name.split(".")[1] for name in names if name.startswith("pclf."))
+
+
+def room_of(file):
+    return file.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def test_every_room_is_on_the_list():
+    assert {room_of(file) for file in FILES} - {"__init__"} <= set(ROOMS)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_room_imports_only_from_rooms_above_it(file):
+    """At the top of a file. Inside of functions, parts may ask engines for kernels."""
+    own = room_of(file)
+    below = [room for room in imported(file) if own not in (room, "__init__") and ROOMS.index(room) > ROOMS.index(own)]
+    assert not below, f"{own} is above {below}: the code is in the wrong room"
+    assert own in ("cli", "__main__") or "cli" not in imported(file, anywhere=True), "nothing imports cli"
+
+
+def test_parts_do_not_know_the_models_that_have_them():
+    """Anywhere: a kernel, a cluster or a factor that asks for a model is in the wrong room."""
+    for file in FILES:
+        if room_of(file) in ROOMS[:ROOMS.index("serving")] and room_of(file) != "__init__":
+            assert "models" not in imported(file, anywhere=True), file
+
+
+@pytest.mark.parametrize("name", models.NAMES)
+def test_a_model_has_its_parts_and_does_not_inherit_them(name):
+    """From scikit-learn's estimator to a model there is the contract, and nothing else."""
+    def steps(cls):
+        return 0 if cls is BaseEstimator else 1 + min((steps(base) for base in cls.__bases__
+                                                       if issubclass(base, BaseEstimator)), default=99)
+
+    assert steps(getattr(pclf, name)) <= 2
