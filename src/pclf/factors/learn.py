@@ -82,7 +82,7 @@ class Ties:
 
 def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, seed: int, machine: Machine,
         after_sweep: Callable[[], None] = lambda: None) -> Factors:
-    """Learn the rows of all users and items of some domains, together."""
+    """Learn the rows of all users and items of some domains, together where something ties them."""
     tilt = [tilts(s.n_levels, hyper.shape) for s in sources]
     shapes = tuple(len(t) for t in tilt)
     known = learn_about(sources, ties, hyper, seed, machine)
@@ -127,20 +127,47 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
         lift, n_chosen = _lift(s, tilt[z], hyper), np.bincount(s.item[s.chosen], minlength=s.n_items)
         items[z][:, 0] += lift[0] + lift[1] * np.log(np.maximum(n_chosen, 1))
         new = _new_items(things, z, known.count[z])
-        company, gain, picks = _company(s, users[z], items[z], new, people.weights[z], shapes[z], n_attribute, machine)
+        by_user, by_item = _choices(s, machine)
+        given = by_user, by_item, users[z], items[z], people.weights[z], shapes[z], machine
+        company, gain, picks = _company(*given, new, n_attribute)
+        appeal = _appeal(*given)
         domains[s.name] = DomainFactors(
             users[z].astype(np.float32), items[z].astype(np.float32), bases[z], tilt[z],
             machine.get(things.square[z]),
             people.weights[z], things.weights[z], things.attribute_weights(z), known.people[z].astype(np.float32),
             known.chosen[z], known.choosers[z], known.count[z], np.bincount(s.user, minlength=s.n_users),
             np.bincount(s.item, minlength=s.n_items), company, gain,
-            new.astype(np.float32), _appeal(s, users[z], items[z], people.weights[z], shapes[z], machine), picks,
+            new.astype(np.float32), appeal, picks,
             np.array(s.least), lift)
     strange = []
     for z, first in enumerate(t + n_attribute for t in shapes):
         tastes = people.population.own[z][first:, first:]
         strange.append(_strange(agreement[z][n_attribute:], tastes, items[z][:, first:], ties))
     return Factors(domains, people.population, things.population, ties.choices, n_attribute, np.array(strange), hyper)
+
+
+def fit_apart(sources: Sequence[Source], hyper: Hyper, n_factors: Sequence[int], seed: int, machine: Machine,
+              after_sweep: Callable[[], None] = lambda: None) -> Factors:
+    """Learn every domain as if there were no other. What a visitor brings along is how they use the scale."""
+    parts = [fit([source], Ties(False, False, False), hyper, n, seed, machine, after_sweep)
+             for source, n in zip(sources, n_factors, strict=True)]
+    if len(parts) == 1:
+        return parts[0]
+    shapes = tuple(part.people.shapes[0] for part in parts)
+    sizes = [len(part.people.own[0]) for part in parts]
+
+    def joined(side: str, correlation: float) -> Population:
+        between = {}
+        for a, b in combinations(range(len(parts)), 2):
+            between[a, b] = np.zeros((sizes[a], sizes[b]))
+            n = min(shapes[a], shapes[b])
+            between[a, b][range(n), range(n)] = correlation
+        own = tuple(getattr(part, side).own[0] for part in parts)
+        return Population(shapes, own, between, getattr(parts[0], side).freedom)
+
+    domains = {name: own for part in parts for name, own in part.domains.items()}
+    return Factors(domains, joined("people", hyper.habit), joined("things", hyper.sameness), False, 0,
+                   np.ones(len(parts)), hyper)
 
 
 def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> float:
@@ -153,12 +180,19 @@ def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> 
     return 1.0 if ties.choices or not weight.sum() else float(1 - (weight @ agreement**2) / weight.sum())
 
 
-def _appeal(source: Source, users: Floats, items: Floats, weights: Floats, n_shape: int, machine: Machine) -> Floats:
-    """How much tastes raise the odds of a choice: if choices are drawn by exp(appeal * taste) times how often each is
-    chosen, the tastes for what was chosen are higher by appeal times their variance. ()"""
+def _choices(source: Source, machine: Machine) -> tuple[Lists, Lists]:
+    """Who chose what in a domain, by user and by item."""
     user, item = source.user[source.chosen], source.item[source.chosen]
     by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
-    tastes, factors, n = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:], max(1, len(user))
+    return by_user, by_item
+
+
+def _appeal(by_user: Lists, by_item: Lists, users: Floats, items: Floats, weights: Floats, n_shape: int,
+            machine: Machine) -> Floats:
+    """How much tastes raise the odds of a choice: if choices are drawn by exp(appeal * taste) times how often each is
+    chosen, the tastes for what was chosen are higher by appeal times their variance. ()"""
+    tastes, factors = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:]
+    n = max(1, int(by_user.n_chosen.sum()))
     of_user, of_item = by_user.n_chosen / n, by_item.n_chosen / n
     chosen = float(np.einsum("uf,uf->", tastes, machine.get(by_user.sums(machine.put(factors))))) / n
     mean = float((of_user @ tastes) @ (of_item @ factors))
@@ -177,11 +211,9 @@ def _new_items(things: "_Side", z: int, count: Floats) -> Floats:
     return np.column_stack([means[:, 0], means[:, things.shapes[z]:]])
 
 
-def _company(source: Source, users: Floats, items: Floats, new: Floats, weights: Floats, n_shape: int, n_attribute: int,
-             machine: Machine) -> tuple[Floats, Floats, Floats]:
+def _company(by_user: Lists, by_item: Lists, users: Floats, items: Floats, weights: Floats, n_shape: int,
+             machine: Machine, new: Floats, n_attribute: int) -> tuple[Floats, Floats, Floats]:
     """See `DomainFactors`: the company of every item, the gain and the picks of every user. (V,), (U,), (U,)"""
-    user, item = source.user[source.chosen], source.item[source.chosen]
-    by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
     tastes, factors = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:]
     sums = machine.get(by_item.sums(machine.put(tastes)))
     company = company_of(sums, by_item.n_chosen, factors, n_attribute)

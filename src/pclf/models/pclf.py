@@ -343,10 +343,11 @@ class _Learner:
     def fit(self, ratings: Ratings, ties: Ties, seed: int, after_sweep: Callable[[], None]) -> Factors:
         names = [name for name in self.domains if len(ratings[name])]
         sources = [self._source(ratings, name, ties, seed) for name in names]
-        n = max(len(s.level) for s in sources)
+        n_factors = [self._n_factors(ratings, len(s.level)) for s in sources]
         with self.machine.here():
-            return factor_model.fit(sources, ties, self.hyper, self._n_factors(ratings, n), seed, self.machine,
-                                    after_sweep)
+            if not ties.any:
+                return factor_model.fit_apart(sources, self.hyper, n_factors, seed, self.machine, after_sweep)
+            return factor_model.fit(sources, ties, self.hyper, max(n_factors), seed, self.machine, after_sweep)
 
     def _source(self, ratings: Ratings, name: str, ties: Ties, seed: int) -> Source:
         """A domain as the factor model reads it: by itself where nothing ties it to others. Events bring absences."""
