@@ -235,8 +235,8 @@ def recommend(model: ModelPath, domain: DomainName,
 @app.command(epilog="Example: pclf evaluate movies=movies.csv books=books.csv --protocol given-5")
 def evaluate(files: Files,
              protocol: Annotated[str, typer.Option(help="given-N (new users) or holdout-P (P percent).")] = "given-10",
-             models: Annotated[str | None, typer.Option(help="Models to compare, with commas; by default "
-                                                        "Popular,EASE,Bias,FMM,RMGM,PCLF, of events without Bias.")] = None,
+             models: Annotated[str | None, typer.Option(help="Models to compare, with commas; by default Popular,"
+                                                        "EASE,Bias,FMM,RMGM,PCLF, of events without Bias.")] = None,
              repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
              seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
              scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
