@@ -41,14 +41,13 @@ def main() -> None:
     print(f"\n{data}\n")
 
     model = pclf.PCLF(n_restarts=1).fit(data)
-    print("What the five common levels are worth: films",
-          data.level_values("films").tolist(), "books", data.level_values("books").tolist())
+    print(model)
     print("\nBooks for ana-000 of the film shop, in points of 10:")
     for book in model.recommend("books", "ana-000", n=3):
-        print(f"  {book.score:.1f}  {book.title} ({book.item})")
+        print(f"  {book.rating:.1f}  {book.title} ({book.item})")
     print("\nFilms for kofi-560 of the book shop, in stars of 5:")
     for film in model.recommend("films", "kofi-560", n=3):
-        print(f"  {film.score:.1f}  {film.title}")
+        print(f"  {film.rating:.1f}  {film.title}")
 
 
 if __name__ == "__main__":

@@ -12,15 +12,18 @@ print(data, end="\n\n")
 model = pclf.PCLF(n_restarts=2).fit(data, random_state=0)
 print(model, end="\n\n")
 
+print("What other domains bring to books:")
+print(model.transfer_["books"], end="\n\n")
+
 print("Books for ana-000, who rated films and never a book:")
 for book in model.recommend("books", "ana-000", n=3):
-    print(f"  {book.score:.2f}  {book.title}")
+    print(f"  {book.rating:.2f}  {book.title}")
 
-rated = {"A Kiss in Nara": 5, "Robots of Kobe": 5, "Oh No, Memphis!": 2}
+rated = {"A Kiss in Nara": 5, "Robots of Kobe": 5, "Clone City Osaka": 5, "Oh No, Memphis!": 1, "Boston 2099": 2}
 guest = model.fold_in({"films": rated})
-print("\nBooks for somebody new, from three films:")
+print("\nBooks for somebody new, who likes Japanese films:")
 for book in model.recommend("books", guest, n=3):
-    print(f"  {book.score:.2f}  {book.title}")
+    print(f"  {book.rating:.2f}  {book.title}")
 
 best = model.recommend("books", guest, n=1)[0].item
 print("\nHow sure? The chances of 1 to 5 stars for the first of these:")
