@@ -42,6 +42,12 @@ def data():
 
 
 @pytest.fixture(scope="module", params=[name for name in models.NAMES if name not in models.RANKERS])
+def rated(request, data):
+    """A model that predicts ratings."""
+    return models.create(request.param, **SMALL.get(request.param, {})).fit(data, random_state=3)
+
+
+@pytest.fixture(scope="module", params=models.NAMES)
 def fitted(request, data):
     return models.create(request.param, **SMALL.get(request.param, {})).fit(data, random_state=3)
 
@@ -61,38 +67,38 @@ def factor_fit(data):
     return pclf.PCLF(n_restarts=1, max_iter=10).fit(data, random_state=3)
 
 
-def test_predictions_are_on_the_scale_for_everyone_and_everything(fitted, data):
+def test_predictions_are_on_the_scale_for_everyone_and_everything(rated, data):
     """User 5 and item 7 of each domain have no training ratings at all."""
     for name, d in data.domains.items():
         users, items = np.meshgrid(np.arange(d.n_users), np.arange(d.n_items), indexing="ij")
-        for rule in fitted.rules:
-            found = fitted.predict_codes(name, users.ravel(), items.ravel(), rule=rule)
+        for rule in rated.rules:
+            found = rated.predict_codes(name, users.ravel(), items.ravel(), rule=rule)
             assert np.isfinite(found).all()
             assert found.min() >= 1
             assert found.max() <= 5
 
 
-def test_predictions_beat_the_mean_of_the_training_ratings(fitted, data):
+def test_predictions_beat_the_mean_of_the_training_ratings(rated, data):
     """CBT and TALMUD see too little structure in such small domains to be asked for more than not to be worse."""
     for name, d in data.domains.items():
-        error = np.abs(fitted.predict_codes(name, d.user, d.item) - d.ratings).mean()
+        error = np.abs(rated.predict_codes(name, d.user, d.item) - d.ratings).mean()
         assert error < np.abs(d.ratings.mean() - d.ratings).mean() * 1.01
 
 
-def test_ids_and_codes_give_the_same_prediction(fitted, data):
+def test_ids_and_codes_give_the_same_prediction(rated, data):
     d = data["books"]
-    by_id = fitted.predict("books", d.users.decode(d.user[:20]), d.items.decode(d.item[:20]))
-    np.testing.assert_allclose(by_id, fitted.predict_codes("books", d.user[:20], d.item[:20]))
+    by_id = rated.predict("books", d.users.decode(d.user[:20]), d.items.decode(d.item[:20]))
+    np.testing.assert_allclose(by_id, rated.predict_codes("books", d.user[:20], d.item[:20]))
 
 
-def test_refit_repeats_and_settings_stay_untouched(fitted, data):
-    before = fitted.get_params()
-    again = clone(fitted).fit(data, random_state=3)
-    assert again.get_params() == before == fitted.get_params()
+def test_refit_repeats_and_settings_stay_untouched(rated, data):
+    before = rated.get_params()
+    again = clone(rated).fit(data, random_state=3)
+    assert again.get_params() == before == rated.get_params()
     d = data["films"]
     # BLAS may round the last bit otherwise when its arrays lie elsewhere in memory.
     np.testing.assert_allclose(again.predict_codes("films", d.user, d.item),
-                               fitted.predict_codes("films", d.user, d.item), rtol=1e-5)
+                               rated.predict_codes("films", d.user, d.item), rtol=1e-5)
 
 
 def test_a_second_fit_forgets_what_was_seen_in_the_first(fitted, data):
@@ -119,12 +125,12 @@ def test_a_namesake_in_another_domain_is_somebody_else():
         model.predict("books", 7, books.items.ids[0], user_domain="nowhere")
 
 
-def test_users_and_items_must_be_equally_many(fitted):
+def test_users_and_items_must_be_equally_many(rated):
     with pytest.raises(ValueError, match="equally many, or one of either; got 2 users and 3 items"):
-        fitted.predict("books", ["b1", "b2"], ["books 1", "books 2", "books 3"])
+        rated.predict("books", ["b1", "b2"], ["books 1", "books 2", "books 3"])
     with pytest.raises(ValueError, match="got 2 users and 3 items"):
-        fitted.predict_codes("books", np.arange(2), np.arange(3))
-    assert len(fitted.predict("books", "b1", ["books 1", "books 2"])) == 2
+        rated.predict_codes("books", np.arange(2), np.arange(3))
+    assert len(rated.predict("books", "b1", ["books 1", "books 2"])) == 2
 
 
 def test_the_same_seed_gives_the_same_parameters_to_the_bit(data):
@@ -147,17 +153,17 @@ def test_save_and_load_give_the_same_model(fitted, data, tmp_path):
         [r.score for r in fitted.recommend("books", "b1")], rel=1e-5)
 
 
-def test_recommendations_are_the_best_unseen_items(fitted, data):
+def test_recommendations_are_the_best_unseen_items(rated, data):
     d = data["books"]
     code = d.users.code("b1")
     seen = set(d.item[d.user == code])
-    scores = fitted.predict_codes("books", np.full(d.n_items, code), np.arange(d.n_items))
-    found = fitted.recommend("books", "b1", n=5)
+    scores = rated.predict_codes("books", np.full(d.n_items, code), np.arange(d.n_items))
+    found = rated.recommend("books", "b1", n=5, rank_by="rating")
     assert len(found) == 5
     assert not {d.items.code(r.item) for r in found} & seen
     unseen = sorted((s for c, s in enumerate(scores) if c not in seen), reverse=True)
     np.testing.assert_allclose([r.score for r in found], unseen[:5], rtol=1e-4)
-    everything = fitted.recommend("books", "b1", n=d.n_items + 3, exclude_seen=False)
+    everything = rated.recommend("books", "b1", n=d.n_items + 3, exclude_seen=False)
     assert len(everything) == d.n_items
 
 
@@ -174,7 +180,7 @@ def test_recommend_in_batches_equals_one_by_one(fitted, data):
         alone = fitted.recommend("books", everyone.users[row], n=4)
         assert [r.score for r in everyone[row]] == pytest.approx([r.score for r in alone], rel=1e-5)
     table = everyone.to_arrow()
-    assert table.column_names == ["user_id", "item_id", "title", "score", "rank"]
+    assert {"user_id", "item_id", "title", "score", "rank"} <= set(table.column_names)
     assert table.num_rows == 4 * len(everyone)
 
 
@@ -186,15 +192,16 @@ def test_recommend_in_batches_equals_one_by_one(fitted, data):
     (lambda m: m.recommend("books", "b1", n=0), ValueError, "n must be at least 1; got 0"),
     (lambda m: m.recommend("books", "b1", candidates=["nothing"]), UnknownNameError, "nothing"),
 ])
-def test_bad_requests_say_what_is_wrong(fitted, call, error, says):
+def test_bad_requests_say_what_is_wrong(rated, call, error, says):
     with pytest.raises(error, match=says):
-        call(fitted)
+        call(rated)
 
 
 @pytest.mark.parametrize("name", models.NAMES)
 def test_an_unfitted_model_says_so(name, tmp_path):
     model = models.create(name)
-    for call in (lambda: model.predict("a", 1, 1), lambda: model.recommend("a", 1), lambda: model.save(tmp_path / "m")):
+    calls = [lambda: model.recommend("a", 1), lambda: model.save(tmp_path / "m")]
+    for call in calls if name in models.RANKERS else [*calls, lambda: model.predict("a", 1, 1)]:
         with pytest.raises(NotFittedError, match="is not fitted yet"):
             call()
     assert not (tmp_path / "m").exists()
