@@ -16,6 +16,7 @@ import pytest
 import pclf
 from pclf.cli import arguments, commands, reports
 from pclf.cli.commands import app
+from pclf.datasets.demo import truth
 
 BOOKS = "The Hobbit", "Dune, part one"
 
@@ -108,7 +109,7 @@ def test_everyone_at_once_goes_to_parquet(model, files, tmp_path):
     done = run("recommend", "model", "-d", "books", "--all", "--out", tmp_path / "recs.parquet", "-n", 2, cwd=files)
     assert done.returncode == 0, done.stderr
     table = pq.read_table(tmp_path / "recs.parquet")
-    assert table.column_names == ["user_id", "item_id", "title", "score", "rank"]
+    assert table.column_names == ["user_id", "item_id", "title", "score", "rank", "rating", "liked", "chosen"]
     assert table.num_rows == 2 * 30
 
 
@@ -266,10 +267,17 @@ def test_demo_tells_the_whole_story():
     done = run("demo", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert set(found["mae"]) == {"Bias", "FMM", "RMGM", "PCLF"}
-    assert len(found["guest"]["films"]) == 5
-    assert {d: len(r) for d, r in found["recommendations"].items()} == {"music": 5, "books": 5}
-    assert "expected" in found["explanation"]
+    *simple, ours = found["visitors"].values()
+    for domain in ("music", "books"):
+        assert all(ours[domain][0] < other[domain][0] for other in simple), "the error of visitors"
+        assert all(ours[domain][1] > other[domain][1] for other in simple), "pairs in the right order"
+    lists = found["recommendations"]
+    assert {d: len(r) for d, r in lists["loves Japan"].items()} == {"music": 5, "books": 5}
+    for domain, region in truth().region_of.items():
+        if domain != "films":
+            japanese = [sum(region[r["item"]] == "Japanese" for r in own[domain]) for own in lists.values()]
+            assert japanese[0] >= 3 > japanese[1], domain
+    assert "Japanese (region)" in found["explanation"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups of Unix")
@@ -400,7 +408,7 @@ def test_lists_for_one_and_for_all_have_the_same_columns_and_json_beside_the_fil
         done = run("recommend", "model", "-d", "books", *words, "-n", "2", "--out", out, "--json", cwd=files)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)
-        assert out.read_text().splitlines()[0] == '"user_id","item_id","title","score","rank"'
+        assert out.read_text().splitlines()[0] == '"user_id","item_id","title","score","rank","rating","liked","chosen"'
         out.unlink()
 
 
@@ -416,7 +424,7 @@ def test_a_guest_of_events_is_a_list_and_events_are_evaluated_by_lists(files, tm
     assert done.returncode == 0, done.stderr
     done = run("recommend", tmp_path / "m", "-d", "books", "--guest", "movies:Alien,Heat", "-n", "2")
     assert done.returncode == 0, done.stderr
-    assert "probability" in done.stdout
+    assert "picks it" in done.stdout
     done = run("evaluate", "movies=movies.csv", "--events", "--protocol", "holdout-20", "--repeats", "2", cwd=files)
     assert done.returncode == 0, done.stderr
     assert "ndcg@10" in done.stdout

@@ -86,6 +86,9 @@ def _visitors(model: Any, seed: int) -> dict[str, dict[str, tuple[float, float]]
         target = model.data_[domain]
         means = _means(target)
         offset = np.bincount(home.user, home.ratings - _means(home)[home.item]) / np.bincount(home.user)
+        there = target.items.encode(items) >= 0                    # nobody may have rated an item yet
+        users, items, truth = [u for u, known in zip(users, there, strict=True) if known], [
+            i for i, known in zip(items, there, strict=True) if known], truth[there]
         item, user = target.items.encode(items), home.users.encode(users)
         for name, predicted in {
             "mean of the item": means[item],

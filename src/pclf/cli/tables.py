@@ -8,7 +8,8 @@ from pclf.errors import ArgumentError, OutputError
 
 ENDINGS = (".parquet", ".pq", ".csv")
 NUMBER = r"^[-+]?[0-9]+(\.[0-9]+)?$"
-WRITTEN = ("user_id,item_id,title,score,rank", "user_id,item_id,prediction", "user_id,item_id,prediction,title")
+WRITTEN = ("user_id,item_id,title,score,rank", "user_id,item_id,title,score,rank,rating,liked,chosen",
+           "user_id,item_id,prediction", "user_id,item_id,prediction,title")
 
 
 def check(path: Path | None, force: bool = False) -> None:
