@@ -581,3 +581,27 @@ def test_spreadsheets_run_nothing_and_the_file_reads_back_the_same(tmp_path):
     assert [cell[:3] for cell in cells[2:3]] == ['"\'-']
     found = files.read(tmp_path / "t.csv", {"item_col": None})[0]
     assert found.values() == ids
+
+
+def test_ratings_and_events_with_strengths_and_times_in_one_fit(files, tmp_path):
+    rng = np.random.default_rng(0)
+    columns = (rng.integers(0, 30, 300), rng.integers(0, 20, 300), rng.integers(1, 9, 300),
+               10**9 + rng.integers(0, 2 * 10**8, 300))
+    rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    (tmp_path / "loans.csv").write_text("\n".join(["user,item,plays,time", *rows]))
+    words = ("loans=loans.csv:events", "--weight-col", "auto", "--time-col", "loans=time", "--half-life", "100")
+    done = run("fit", f"movies={files}/movies.csv", *words, "--model", "EASE", "-o", "m", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "events" in done.stderr
+    assert "ratings" in done.stderr
+    assert run("recommend", "m", "-d", "loans", "--all", cwd=tmp_path).returncode == 0
+    done = run("evaluate", *words, "--models", "Popular,EASE", "--protocol", "last-1", "--json", cwd=tmp_path)
+    assert {row["metric"] for row in json.loads(done.stdout)["scores"]} == {"ndcg@10", "recall@10"}
+    for wrong, says in ((["--half-life", "0"], "half_life must be a number of days above 0; got 0"),
+                        (["--weight-col", "plais"], "unknown column 'plais': did you mean 'plays'"),
+                        (["--half-life", "5"], "half_life must come with the times of events")):
+        more = ["--time-col", "time"] if "0" in wrong else []
+        done = run("fit", "loans=loans.csv:events", *wrong, *more, "-o", "n", cwd=tmp_path)
+        assert done.returncode == 1
+        assert says in done.stderr
+        assert not (tmp_path / "n").exists()

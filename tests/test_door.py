@@ -398,3 +398,29 @@ def test_what_an_array_must_be_is_said():
     assert says(x, sums_to_one=0) == "x must have probabilities that sum to 1 along axis 0; got sums from 1.5 to 1.5"
     assert says(x * np.nan) == "x must have finite numbers; got nan to nan"
     assert says("x") == "x must be an array; got str"
+
+
+TIMED = {
+    "a strength of nothing": (put("data.0.weight", 0), "strengths must be finite and above 0"),
+    "a strength below nothing": (put("data.0.weight", -1), "strengths must be finite and above 0"),
+    "a strength that is no number": (put("data.0.weight", np.nan), "strengths must be finite and above 0"),
+    "a strength without end": (put("data.0.weight", np.inf), "strengths must be finite and above 0"),
+    "a strength too few": (become("data.0.weight", lambda a: a[:-1]), "weight must be 4 numbers of type float32"),
+    "strengths of another type": (become("data.0.weight", lambda a: a.astype(float)), "weight must be 4 numbers"),
+    "a time too many": (become("data.0.time", lambda a: np.append(a, a)), "time must be 4 numbers of type int64"),
+    "times of another type": (become("data.0.time", lambda a: a.astype(float)), "time must be 4 numbers of type int64"),
+    "strengths of ratings": (say(False, "domains", 0, "events"), "only events have strengths"),
+}
+
+
+@pytest.mark.parametrize("how", TIMED)
+def test_times_and_strengths_of_a_forged_file_are_refused(how, tmp_path):
+    log = {"user": [1, 1, 2, 3], "item": [7, 8, 7, 8], "time": [5, 6, 7, 8], "plays": [1, 2, 3, 4]}
+    model = pclf.Popular().fit(pclf.Ratings.from_events({"shop": log}, time_col=True, weight_col=True))
+    model.save(tmp_path / "m")
+    kept = pclf.load(tmp_path / "m").data_["shop"]
+    assert (kept.time.tolist(), kept.weight.tolist()) == ([5, 6, 7, 8], [1, 2, 3, 4])
+    change, says = TIMED[how]
+    forge(tmp_path / "m", change)
+    with pytest.raises(ModelFileError, match=says):
+        pclf.load(tmp_path / "m")

@@ -300,7 +300,7 @@ def test_splits_that_were_measured_apart_add_up(ratings):
     models = {"plain": ItemMean(), "blend": Blend()}
     together, apart = compare(models, splits), compare(models, splits[:1]) + compare(models, splits[1:])
     assert [s[:6] for s in sorted(apart.scores)] == [s[:6] for s in sorted(together.scores)]
-    with pytest.raises(ValueError, match="only comparisons of the same models add up; got plain, blend and plain"):
+    with pytest.raises(ValueError, match="only comparisons of the same models add up; got Popular, EASE, plain, "):
         together + compare({"plain": ItemMean()}, splits)
 
 
@@ -315,3 +315,34 @@ def test_the_t_test_allows_for_overlapping_splits():
     naive, corrected = np.mean(held, axis=0)
     assert naive < 0.8
     assert corrected > 0.94
+
+
+def test_what_lists_are_made_of_by_hand():
+    """Four items, chosen by 4, 2, 1 and 0 of four people; two lists with one item in common."""
+    from scipy.sparse import csr_array
+
+    chosen = csr_array(np.array([[1, 1, 1, 0], [1, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]], np.float32))
+    lists = [[0, 1, 3], [1, 2, -1]]
+    assert metrics.catalogue_at(2, lists, chosen) == 3 / 4
+    assert metrics.catalogue_at(1, lists, chosen) == 2 / 4
+    assert metrics.popular_at(2, lists, chosen) == 1 / 4                      # item 0 alone has half of the choices
+    assert metrics.novelty_at(2, lists, chosen) == pytest.approx((0 + 1 + 1 + 2) / 4)
+    assert metrics.novelty_at(3, lists, chosen) == pytest.approx((0 + 1 + 3 + 1 + 2) / 5)      # half a person of four
+    cosines = 2 / np.sqrt(4 * 2), 1 / np.sqrt(2 * 1)
+    assert metrics.similarity_at(2, lists, chosen) == pytest.approx(np.mean(cosines))
+    assert metrics.similarity_at(3, lists, chosen) == pytest.approx(np.mean([cosines[0] / 3, cosines[1]]))
+    assert metrics.overlap_at(2, lists, chosen) == 1 / 2
+    assert metrics.overlap_at(2, [[0, 1], [1, 0], [0, 1]], chosen) == 1
+    with pytest.raises(DataError, match="must have at least one item in a list"):
+        metrics.catalogue_at(2, [[-1]], chosen)
+
+
+def test_by_default_lists_are_measured_beside_popular_and_ease():
+    found = compare({"m": ItemMean()}, [some_split()])
+    assert {s.model for s in found.scores} == {"Popular", "EASE", "m"}
+    assert {s.metric for s in found.scores if s.model == "EASE"} == {"ndcg@10", "recall@10"}
+    assert {s.metric for s in found.scores if s.model == "m"} == {"mae", "rmse", "ndcg@10", "recall@10"}
+    assert {s.model for s in compare({"m": ItemMean()}, [some_split()], baselines=False).scores} == {"m"}
+    whole = compare({"m": ItemMean()}, [some_split()], metrics=["catalogue@5", "overlap@5", "similarity@5"])
+    assert all(0 <= s.value <= 1 for s in whole.scores)
+    assert len(whole.scores) == 3 * len(some_split().test.domains)

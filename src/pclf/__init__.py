@@ -14,7 +14,8 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Ratings": "pclf.data.ratings", "Scale": "pclf.data.ratings", "Split": "pclf.data.splits",
-    "given_n": "pclf.data.splits", "hold_out": "pclf.data.splits", "user_folds": "pclf.data.splits",
+    "by_time": "pclf.data.splits", "given_n": "pclf.data.splits", "hold_out": "pclf.data.splits",
+    "last_n": "pclf.data.splits", "user_folds": "pclf.data.splits",
     "PCLF": "pclf.models.pclf", "RMGM": "pclf.models.rmgm", "FMM": "pclf.models.fmm",
     "EASE": "pclf.models.ease", "Popular": "pclf.models.popular",
     "Bias": "pclf.models.bias", "NMF": "pclf.models.nmf", "CBT": "pclf.models.cbt", "TALMUD": "pclf.models.talmud",
@@ -54,8 +55,10 @@ if TYPE_CHECKING:
     from pclf.data.ratings import Ratings as Ratings
     from pclf.data.ratings import Scale as Scale
     from pclf.data.splits import Split as Split
+    from pclf.data.splits import by_time as by_time
     from pclf.data.splits import given_n as given_n
     from pclf.data.splits import hold_out as hold_out
+    from pclf.data.splits import last_n as last_n
     from pclf.data.splits import user_folds as user_folds
     from pclf.evaluate.audit import audit as audit
     from pclf.evaluate.compare import compare as compare

@@ -66,7 +66,8 @@ def save(path: str | Path, kind: str, settings: dict[str, Any], data: Ratings, a
         "domains": [],
     }
     for z, (name, domain) in enumerate(data.domains.items()):
-        stored |= {f"data.{z}.user": domain.user, f"data.{z}.item": domain.item, f"data.{z}.value": domain.value}
+        stored |= {f"data.{z}.{each}": column for each in ("user", "item", "value", "time", "weight")
+                   if (column := getattr(domain, each)) is not None}
         manifest["domains"].append({
             "name": name, "scale": list(domain.scale.values), "titles": domain.titles and list(domain.titles),
             "events": domain.events,
@@ -112,6 +113,7 @@ def _ratings(manifest: dict[str, Any], stored: Arrays) -> Ratings:
         if d["name"] in domains:
             raise ModelFileError(f"domains must have different names; got {d['name']!r} twice")
         wanted += [f"data.{z}.{column}" for column in ("user", "item", "value")]
+        wanted += [name for name in (f"data.{z}.time", f"data.{z}.weight") if name in stored]
         ids = {}
         for side in ("users", "items"):
             name = f"data.{z}.{side}"
@@ -121,7 +123,7 @@ def _ratings(manifest: dict[str, Any], stored: Arrays) -> Ratings:
         domains[d["name"]] = Domain(
             d["name"], ids["users"], ids["items"], stored[f"data.{z}.user"], stored[f"data.{z}.item"],
             stored[f"data.{z}.value"], Scale(tuple(d["scale"])), None if d["titles"] is None else tuple(d["titles"]),
-            d["events"])
+            d["events"], stored.get(f"data.{z}.time"), stored.get(f"data.{z}.weight"))
     known = {}
     for name, whose in KNOWN.items():
         if name in manifest:

@@ -13,13 +13,19 @@ LEAST = 0.2               # what a choice counts that was rated at the bottom of
 
 
 def graded(domain: Domain) -> Rows:
-    """A domain's choices, each counting by its rating, or 1 for an event.   (U, V)
+    """A domain's choices, each counting by its rating; events by their strength, 1 for one in the middle.   (U, V)
 
     On nine data sets, lists from graded choices have an nDCG 5 to 10 % above those from choices that count alike or
     from liked items alone: a bad rating tells what somebody picks too, but less of it is wanted again.
     """
     low, high = domain.scale.values[0], domain.scale.values[-1]
-    counts = np.ones(len(domain)) if domain.events else LEAST + (1 - LEAST) * (domain.ratings - low) / (high - low)
+    if not domain.events:
+        counts = LEAST + (1 - LEAST) * (domain.ratings - low) / (high - low)
+    elif domain.weight is None or not len(domain):
+        counts = np.ones(len(domain))
+    else:
+        weight = domain.weight.astype(np.float64)
+        counts = np.log2(1 + weight / np.median(weight))      # a hundred plays are not a hundred choices
     return as_rows(domain.user, domain.item, counts, (domain.n_users, domain.n_items))
 
 

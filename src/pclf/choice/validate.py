@@ -148,6 +148,6 @@ def calibrate(expected: Floats, shown: Rows, hidden: Rows, n_steps: int = 25) ->
     ends[-1] = len(place)
     sizes, found = np.diff(ends, prepend=0), np.diff(hits[ends - 1], prepend=0)
     share = isotonic_regression((found + 0.5) / (sizes + 1), sample_weight=sizes)
-    middle = np.add.reduceat(place, ends - sizes) / sizes
+    middle = np.maximum.accumulate(np.add.reduceat(place, ends - sizes) / sizes)     # rounding must not make it fall
     b, c = weights[1:].tolist()
     return Calibration(b, c, tuple(middle.tolist()), tuple(np.log(share / (1 - share)).tolist()))

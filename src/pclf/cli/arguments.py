@@ -42,8 +42,12 @@ def counts(words: Sequence[str], what: str) -> dict[str, int]:
 
 def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | None, rating_col: str | None,
                  scale: Sequence[str], titles: Sequence[str], attributes: Sequence[str], user_attributes: Sequence[str],
-                 shared_users: bool, shared_items: bool, duplicates: str, encoding: str, events: bool) -> "Ratings":
-    """Ratings, or events, from NAME=FILE words; a catalogue name such as `demo` alone loads that data set."""
+                 shared_users: bool, shared_items: bool, duplicates: str, encoding: str, events: bool,
+                 time_col: str | None, weight_col: str | None, half_life: float | None) -> "Ratings":
+    """Ratings, or events, from NAME=FILE words; a catalogue name such as `demo` alone loads that data set.
+
+    events: all files hold events; one alone is NAME=FILE:events.
+    """
     from pclf import datasets
     from pclf.data.ratings import Ratings
 
@@ -54,21 +58,29 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         _refuse(f"{files[0]!r} is a data set, and only files go with", user_col=user_col, item_col=item_col,
                 rating_col=rating_col, scale=scale, titles=titles, attributes=attributes,
                 user_attributes=user_attributes, shared_users=shared_users, shared_items=shared_items,
-                duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events)
+                duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events, time_col=time_col,
+                weight_col=weight_col, half_life=half_life is not None)
         return datasets.load(files[0])
     known = {name: read_titles(Path(file), encoding) for name, file in pairs(titles, "--titles").items()}
-    options: dict[str, Any] = {
-        "user_col": _column(user_col), "item_col": _column(item_col), "encoding": encoding,
-        "shared_users": shared_users, "shared_items": shared_items, "titles": known or None,
-        "attributes": pairs(attributes, "--attributes", example="books=book_facts.csv"),
-        "user_attributes": pairs(user_attributes, "--user-attributes", example="books=readers.csv")}
-    if events:
+    paths = pairs(files, "DOMAIN=FILE")
+    of_events = list(paths) if events else [name for name, file in paths.items() if file.endswith(":events")]
+    if len(of_events) == len(paths):
         _refuse("events go without", rating_col=rating_col, scale=scale, duplicates=duplicates != "error")
-        return Ratings.from_events(pairs(files, "DOMAIN=FILE"), **options)
     by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
-    scales = {name: _scale(name, value) for name, value in by_name.items()}
-    options |= {"rating_col": _column(rating_col), "scale": scales or None, "duplicates": duplicates}
-    return Ratings.from_files(pairs(files, "DOMAIN=FILE"), **options)
+    return Ratings.from_files(
+        {name: file.removesuffix(":events") for name, file in paths.items()}, events=of_events, encoding=encoding,
+        user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
+        time_col=_wanted(time_col), weight_col=_wanted(weight_col), half_life=half_life,
+        scale={name: _scale(name, value) for name, value in by_name.items()} or None, shared_users=shared_users,
+        shared_items=shared_items, titles=known or None,
+        attributes=pairs(attributes, "--attributes", example="books=book_facts.csv"),
+        user_attributes=pairs(user_attributes, "--user-attributes", example="books=readers.csv"),
+        duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
+
+
+def _wanted(text: str | None) -> str | dict[str, str] | bool:
+    """A column that is read only where it is asked for: its name, DOMAIN=NAME,..., or auto for the usual names."""
+    return True if text == "auto" else _column(text) or False
 
 
 def _column(text: str | None) -> str | dict[str, str] | None:

@@ -19,7 +19,8 @@ app = typer.Typer(
 )
 
 Files = Annotated[list[str], typer.Argument(metavar="DOMAIN=FILE...", help="Ratings of each domain: CSV, TSV or "
-                                            "Parquet. Or the name of one data set of `pclf datasets`.")]
+                                            "Parquet; DOMAIN=FILE:events for one without ratings. Or the name of one "
+                                            "data set of `pclf datasets`.")]
 ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `pclf fit` wrote.")]
 DomainName = Annotated[str, typer.Option("--domain", "-d", help="The domain to score.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -29,6 +30,11 @@ Threads = Annotated[int | None, typer.Option(help="CPU threads; all cores by def
 UserCol = Annotated[str | None, typer.Option(help="Column of user ids, or DOMAIN=COLUMN,...; guessed by default.")]
 ItemCol = Annotated[str | None, typer.Option(help="Column of item ids, or DOMAIN=COLUMN,...; guessed by default.")]
 RatingCol = Annotated[str | None, typer.Option(help="Column of ratings, or DOMAIN=COLUMN,...; guessed by default.")]
+TimeCol = Annotated[str | None, typer.Option(help="Column of times, or DOMAIN=COLUMN,..., or auto to look for one; not "
+                                             "read by default.")]
+WeightCol = Annotated[str | None, typer.Option(help="Column of the strength of events (plays, hours), or "
+                                               "DOMAIN=COLUMN,..., or auto; not read by default.")]
+HalfLife = Annotated[float | None, typer.Option(help="Days after which an event counts half; needs --time-col.")]
 ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as books=1-10, or LOW:HIGH:STEP; "
                                                 "inferred by default.")]
 Encoding = Annotated[str, typer.Option(help="Of the text files, such as latin-1.")]
@@ -93,7 +99,7 @@ def datasets(as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: pclf fit movies=movies.csv books=books.csv --out model")
 def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the model.")],
-        model: Annotated[str, typer.Option(help="PCLF, RMGM, FMM, CBT, TALMUD, NMF or Bias.")] = "PCLF",
+        model: Annotated[str, typer.Option(help="PCLF, RMGM, FMM, CBT, TALMUD, NMF, Bias, EASE or Popular.")] = "PCLF",
         user_clusters: Annotated[int | None, typer.Option(help="K, shared by all domains.")] = None,
         common_clusters: Annotated[int | None, typer.Option(help="T, item clusters of all domains (PCLF).")] = None,
         specific_clusters: Annotated[int | None, typer.Option(help="L, item clusters of each domain.")] = None,
@@ -104,7 +110,8 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         item_col: ItemCol = None, rating_col: RatingCol = None, scale: ScaleOption = [],  # noqa: B006
         titles: Titles = [], attributes: ItemAttributes = [], user_attributes: UserAttributes = [],  # noqa: B006
         shared_users: SharedUsers = False, shared_items: SharedItems = False, duplicates: Duplicates = "error",
-        encoding: Encoding = "utf-8", events: Events = False, config: Config = None,
+        encoding: Encoding = "utf-8", events: Events = False, time_col: TimeCol = None,
+        weight_col: WeightCol = None, half_life: HalfLife = None, config: Config = None,
         force: Force = False, as_json: AsJson = False) -> None:
     """Learn a model from one file of ratings, or events, a domain, and save it."""
     from pclf.atomic import check_target
@@ -115,7 +122,8 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
     check_target(out, None if force else is_model, "a model")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
-                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
+                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
+                 time_col=time_col, weight_col=weight_col, half_life=half_life)
     fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
                      n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
                      common_weight=common_weight, max_iter=max_iter, n_restarts=restarts)
@@ -234,21 +242,24 @@ def recommend(model: ModelPath, domain: DomainName,
 
 @app.command(epilog="Example: pclf evaluate movies=movies.csv books=books.csv --protocol given-5")
 def evaluate(files: Files,
-             protocol: Annotated[str, typer.Option(help="given-N (new users) or holdout-P (P percent).")] = "given-10",
+             protocol: Annotated[str, typer.Option(help="given-N (new users), holdout-P (P percent), latest-P or "
+                                                   "last-N (of each user); these need --time-col.")] = "given-10",
              models: Annotated[str | None, typer.Option(help="Models to compare, with commas; by default "
-                                                        "Bias,FMM,RMGM,PCLF, of events the last three.")] = None,
+                                                        "Popular,EASE,Bias,FMM,RMGM,PCLF; no Bias for events.")] = None,
              repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
              seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
              scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
              user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
              shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
-             events: Events = False, config: Config = None, as_json: AsJson = False) -> None:
+             events: Events = False, time_col: TimeCol = None, weight_col: WeightCol = None, half_life: HalfLife = None,
+             config: Config = None, as_json: AsJson = False) -> None:
     """Measure models on held-out ratings, or lists on held-out events, of your data, with paired tests."""
     from pclf.cli import reports
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
-                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
+                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
+                 time_col=time_col, weight_col=weight_col, half_life=half_life)
     rows, text = reports.evaluate(data, protocol, models, repeats, seed)
     return _json(rows) if as_json else print(visible(text))
 
@@ -261,14 +272,16 @@ def audit(files: Files,
           scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
           user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
           shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
-          events: Events = False, config: Config = None, as_json: AsJson = False) -> None:
+          events: Events = False, time_col: TimeCol = None, weight_col: WeightCol = None, half_life: HalfLife = None,
+          config: Config = None, as_json: AsJson = False) -> None:
     """Does pooling help? Each domain with and without the others, against a shuffled control."""
     from pclf.engines.cpu import cores
     from pclf.evaluate.audit import audit as run_audit
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
-                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events)
+                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
+                 time_col=time_col, weight_col=weight_col, half_life=half_life)
     found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
     return _json(found.to_dict()) if as_json else print(visible(str(found)))
 

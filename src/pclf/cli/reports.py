@@ -18,12 +18,12 @@ def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: in
     from pclf import models
     from pclf.evaluate.compare import compare
 
-    events = any(d.events for d in data.domains.values())
-    wanted = (names or ("FMM,RMGM,PCLF" if events else "Bias,FMM,RMGM,PCLF")).split(",")
+    events = any(d.events for d in data.domains.values())               # which Bias cannot learn from
+    wanted = (names or ("Popular,EASE,FMM,RMGM,PCLF" if events else "Popular,EASE,Bias,FMM,RMGM,PCLF")).split(",")
     chosen = {type(model).__name__: model for model in (models.create(name.strip()) for name in wanted)}
-    found = compare(chosen, splits(data, protocol, repeats, seed), random_state=seed, progress=True)
+    found = compare(chosen, splits(data, protocol, repeats, seed), random_state=seed, baselines=False, progress=True)
     last, text = list(chosen)[-1], str(found)
-    pairs = found.paired(last) if repeats > 1 and len(chosen) > 1 else []
+    pairs = found.paired(last) if len({s.split for s in found.scores}) > 1 and len(chosen) > 1 else []
     tests = [{"domain": p.domain, "metric": p.metric, "rule": p.rule, **p.test._asdict()} for p in pairs]
     if pairs:
         text += (f"\n\nAgainst {last}, paired over the splits (t test, Holm's correction over the models):\n\n"
@@ -47,13 +47,15 @@ def _in_words(pairs: Iterable[Any]) -> str:
 
 
 def splits(data: Any, protocol: str, repeats: int, seed: int) -> Iterable[Any]:
-    from pclf.data.splits import given_n, hold_out
+    from pclf.data.splits import by_time, given_n, hold_out, last_n
 
-    match = re.fullmatch(r"(given|holdout)-(\d+)", protocol)
+    match = re.fullmatch(r"(given|holdout|latest|last)-(\d+)", protocol)
     if not match or int(match[2]) < 1:
-        raise typer.BadParameter(f"--protocol must be given-N, such as given-5, or holdout-P for P percent; got "
-                                 f"{protocol!r}.")
+        raise typer.BadParameter(f"--protocol must be given-N, such as given-5, last-N, or holdout-P or latest-P for "
+                                 f"P percent; got {protocol!r}.")
     number = int(match[2])
+    if match[1] in ("latest", "last"):                                  # nothing is drawn, so there is one split
+        return [by_time(data, number / 100) if match[1] == "latest" else last_n(data, number)]
     if match[1] == "given":
         return (given_n(data, number, seed=seed + i) for i in range(repeats))
     return (hold_out(data, number / 100, seed=seed + i) for i in range(repeats))

@@ -28,6 +28,12 @@ ALIASES = {
     "rating_col": (
         "rating", "ratings", "score", "stars", "star", "value", "overall", "bookrating", "movierating",
         "userrating", "starrating", "ratingvalue", "grade", "vote", "points"),
+    "time_col": (
+        "timestamp", "time", "datetime", "date", "ts", "when", "unixreviewtime", "reviewtime", "eventtime", "ratedat",
+        "createdat"),
+    "weight_col": (
+        "weight", "strength", "plays", "playcount", "count", "counts", "times", "listens", "hours", "minutes",
+        "amount", "quantity", "duration"),
     "title_col": (
         "title", "name", "itemtitle", "itemname", "movietitle", "booktitle", "filmtitle", "tracktitle", "songtitle"),
 }
@@ -51,7 +57,7 @@ class Coded:
 
     def values(self) -> list[Any]:
         """All values, None where one is missing."""
-        distinct = [*_python(self.distinct), None]      # which code -1 finds
+        distinct = [*python_values(self.distinct), None]      # which code -1 finds
         return [distinct[code] for code in self.codes]
 
     def __len__(self) -> int:
@@ -150,21 +156,21 @@ def id_column(ids: Any) -> Any:
         return pa.array([None if i is None else str(i) for i in ids])
 
 
-def numbers(column: Coded, where: str) -> NDArray[np.float64]:
-    """The distinct values of a rating column as finite numbers; an error says in which row one is not."""
-    check_present(column, f"{where}: ratings")
+def numbers(column: Coded, where: str, what: str = "ratings") -> NDArray[np.float64]:
+    """The distinct values of a column as finite numbers; an error says in which row one is not."""
+    check_present(column, f"{where}: {what}")
     try:
         if isinstance(column.distinct, (np.ndarray, tuple)):
             found = np.array(column.distinct, np.float64)
         else:
             found = column.distinct.cast("float64").to_numpy(zero_copy_only=False)
     except (ValueError, TypeError):   # of which Arrow's are children
-        found = np.array([_float(v) for v in _python(column.distinct)])
+        found = np.array([_float(v) for v in python_values(column.distinct)])
     bad = ~np.isfinite(found)
     if bad.any():
         rows = np.isin(column.codes, np.flatnonzero(bad))
-        got = _python(column.distinct)[column.codes[rows.argmax()]]
-        raise DataError(f"{where}: ratings must be finite numbers; got {brief(got)} {column.where(rows)}. "
+        got = python_values(column.distinct)[column.codes[rows.argmax()]]
+        raise DataError(f"{where}: {what} must be finite numbers; got {brief(got)} {column.where(rows)}. "
                         f"Drop or correct these rows first.")
     return found
 
@@ -332,7 +338,8 @@ def plain_name(name: str) -> str:
     return "".join(c for c in name.casefold() if c.isalnum())
 
 
-def _python(values: Any) -> list[Any]:
+def python_values(values: Any) -> list[Any]:
+    """Distinct values as Python's own."""
     return list(values) if isinstance(values, tuple) else values.tolist()
 
 

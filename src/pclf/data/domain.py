@@ -1,7 +1,7 @@
 """Domain: one catalogue of ratings, checked at the door."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from pclf.data.columns import Coded, check_present, is_missing, numbers
 from pclf.data.scale import Scale, written
+from pclf.data.times import faded, seconds, strengths
 from pclf.data.vocabulary import Codes, Vocabulary, form
 from pclf.errors import UNSEEN, DataError, brief
 
@@ -32,20 +33,24 @@ class Domain:
     scale: Scale
     titles: tuple[str, ...] | None = None   # of the items, by code
     events: bool = False
+    time: NDArray[np.int64] | None = None      # (n,) seconds since 1970
+    weight: NDArray[np.float32] | None = None  # (n,) of events: plays, hours, amounts; 1 each without it
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or UNSEEN.search(self.name) or set(self.name) & set("\n\t\ufffe\uffff"):
             raise DataError(f"the name of a domain must be text without control characters; got {brief(self.name)}")
-        places = {"user": (np.int32, len(self.users)), "item": (np.int32, len(self.items)),
-                  "value": (np.uint8, len(self.scale))}
-        for name, (dtype, n) in places.items():
+        columns = {"user": (np.int32, len(self.users)), "item": (np.int32, len(self.items)),
+                   "value": (np.uint8, len(self.scale)), "time": (np.int64, None), "weight": (np.float32, None)}
+        for name, (dtype, n) in columns.items():
+            if n is None and getattr(self, name) is None:
+                continue
             column = np.asarray(getattr(self, name))
             if column.dtype != dtype or column.shape != np.shape(self.value):
                 raise DataError(f"domain {self.name!r}: {name} must be {np.size(self.value):,} numbers of type "
                                 f"{np.dtype(dtype)}; got {column.dtype} of shape {column.shape}")
             if column.ndim != 1:
                 raise DataError(f"domain {self.name!r}: {name} must have one dimension; got {column.shape}")
-            if column.size and not 0 <= column.min() <= column.max() < n:     # kernels take it at its word
+            if n is not None and column.size and not 0 <= column.min() <= column.max() < n:     # kernels trust it
                 raise DataError(f"domain {self.name!r}: {name} must be codes from 0 to {n - 1:,}; got {column.min():,} "
                                 f"to {column.max():,}")
             column = column.view()
@@ -54,6 +59,11 @@ class Domain:
         if self.titles is not None and len(self.titles) != len(self.items):
             raise DataError(f"domain {self.name!r}: titles must be as many as its {len(self.items):,} items; got "
                             f"{len(self.titles):,}")
+        if self.weight is not None and not self.events:
+            raise DataError(f"domain {self.name!r} has ratings, and only events have strengths; got {len(self):,}")
+        if self.weight is not None and not (np.isfinite(self.weight) & (self.weight > 0)).all():
+            raise DataError(f"domain {self.name!r}: strengths must be finite and above 0; got "
+                            f"{self.weight.min():g} to {self.weight.max():g}")
         if self.events and len(self.scale) != 2:
             raise DataError(f"domain {self.name!r}: events must have the scale 0, 1; got {self.scale}")
 
@@ -91,6 +101,12 @@ class Domain:
         what = "event" if self.events else "rating"
         return [count(self.n_users, "user"), count(self.n_items, "item"), count(len(self), what)]
 
+    def take(self, rows: NDArray[Any]) -> "Domain":
+        """Only these ratings, by a mask or by their places; users and items stay."""
+        kept = {name: column[rows] for name in ("user", "item", "value", "time", "weight")
+                if (column := getattr(self, name)) is not None}
+        return replace(self, **kept)
+
     def rated(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """The codes of the users and of the items that have ratings."""
         users, items = (np.flatnonzero(np.bincount(codes, minlength=len(ids)))
@@ -121,11 +137,15 @@ class Domain:
         return self.titles[code] if self.titles is not None else str(self.items.decode([code])[0])
 
 
-def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicates: str,
-              titles: Mapping[Any, str] | None) -> Domain:
-    """A domain from its user, item and rating columns, once everything about them has been checked."""
-    users, items, ratings = columns
-    where = f"domain {name!r}"
+def domain_of(name: str, columns: Mapping[str, Coded], scale: Scale | None, duplicates: str,
+              titles: Mapping[Any, str] | None, half_life: float | None = None) -> Domain:
+    """A domain from its columns by their roles, once everything about them has been checked.
+
+    Without a column of ratings it is one of events: repeated ones are one, whose strengths add up.
+    """
+    where, events = f"domain {name!r}", "rating_col" not in columns
+    users, items = columns["user_col"], columns["item_col"]
+    ratings = columns.get("rating_col", Coded(np.zeros(len(users), np.int32), np.ones(1)))
     if not len(users) == len(items) == len(ratings):
         raise DataError(f"{where}: users, items and ratings must be equally many; "
                         f"got {len(users):,}, {len(items):,} and {len(ratings):,}")
@@ -146,17 +166,27 @@ def domain_of(name: str, columns: Sequence[Coded], scale: Scale | None, duplicat
         if pair := known.alike():
             warnings.warn(f"{where}: {side} {brief(pair[0])} ({form(pair[0])}) and {brief(pair[1])} ({form(pair[1])}) "
                           f"look alike and count as two. If they are one, bring ids into one form of Unicode first.",
-                          UserWarning, stacklevel=5)
-    kept = users.codes, items.codes, positions[ratings.codes]
+                          UserWarning, stacklevel=6)
+    when = seconds(columns["time_col"], where) if "time_col" in columns else None
+    weight = strengths(columns["weight_col"], where) if "weight_col" in columns else None
+    if half_life is not None:
+        if when is None:
+            raise DataError(f"{where}: half_life must come with the times of events; got none. Pass time_col=...")
+        weight = faded(when, half_life, where) * (1.0 if weight is None else weight)
     repeated = _repeated(users, items)
-    if repeated is not None and duplicates == "error":
+    if repeated is not None and events and weight is None:
+        weight = np.ones(len(users))
+    made = Domain(name, known_users, known_items, users.codes, items.codes, positions[ratings.codes], scale,
+                  _titles(known_items, titles, where), events, when,
+                  None if weight is None else weight.astype(np.float32))
+    if repeated is None:
+        return made
+    if duplicates == "error" and not events:
         row = int(repeated.argmax())
         user, item = known_users.decode([users.codes[row]])[0], known_items.decode([items.codes[row]])[0]
         raise DataError(f"{where}: a user must rate an item once; user {brief(user)} rates item {brief(item)} again "
                         f"{users.where(repeated)}. Pass duplicates='last' or 'mean'.")
-    if repeated is not None:
-        kept = _merged(*kept, scale, duplicates)
-    return Domain(name, known_users, known_items, *kept, scale, _titles(known_items, titles, where))
+    return _merged(made, duplicates)
 
 
 def _titles(items: Vocabulary, titles: Mapping[Any, str] | None, where: str) -> tuple[str, ...] | None:
@@ -194,18 +224,18 @@ def _repeated(users: Coded, items: Coded) -> NDArray[np.bool_] | None:
     return repeated
 
 
-def _merged(user: Codes, item: Codes, value: NDArray[np.uint8], scale: Scale,
-            duplicates: str) -> tuple[Codes, Codes, NDArray[np.uint8]]:
-    """One rating a pair, at the place of its last one."""
-    order, same = _grouped(user, item)
-    last = np.append(~same, True)
+def _merged(domain: Domain, duplicates: str) -> Domain:
+    """One rating a pair, at the place of its last one; strengths add up."""
+    order, same = _grouped(domain.user, domain.item)
+    last, group = np.append(~same, True), np.append(0, np.cumsum(~same))
+    value, weight = domain.value.copy(), domain.weight
     if duplicates == "mean":
-        group = np.append(0, np.cumsum(~same))
-        means = np.bincount(group, np.array(scale.values)[value[order]]) / np.bincount(group)
-        value = value.copy()
-        value[order[last]] = scale.position(scale.nearest(means))
-    rows = np.sort(order[last])
-    return user[rows], item[rows], value[rows]
+        means = np.bincount(group, np.array(domain.scale.values)[value[order]]) / np.bincount(group)
+        value[order[last]] = domain.scale.position(domain.scale.nearest(means))
+    if weight is not None:
+        weight = weight.copy()
+        weight[order[last]] = np.bincount(group, weight[order])
+    return replace(domain, value=value, weight=weight).take(np.sort(order[last]))
 
 
 def _grouped(user: Codes, item: Codes) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:

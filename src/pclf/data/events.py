@@ -22,7 +22,8 @@ def with_absences(data: Ratings, rng: np.random.Generator) -> Ratings:
         if d.events:
             user, item = absences(d.user, d.item, d.n_items, rng)
             value = np.concatenate([d.value, np.zeros(len(user), np.uint8)])
-            d = replace(d, user=np.concatenate([d.user, user]), item=np.concatenate([d.item, item]), value=value)
+            d = replace(d, user=np.concatenate([d.user, user]), item=np.concatenate([d.item, item]), value=value,
+                        time=None, weight=None)
         domains[name] = d
     return replace(data, domains=domains)
 

@@ -28,8 +28,12 @@ from pclf.errors import DataError, UnknownNameError, did_you_mean
 __all__ = ["Domain", "Options", "Ratings", "Scale", "Vocabulary"]
 
 Column = str | Mapping[str, str] | None      # the name of a column, for all domains or by domain
+Wanted = str | Mapping[str, str] | bool      # the same; True: the one with a usual name; False: none
 
 POLICIES = ("error", "last", "mean")
+ROLE = {"user_col": "users", "item_col": "items", "rating_col": "ratings", "time_col": "times",
+        "weight_col": "strengths"}
+ROLES, OPTIONAL = list(ROLE)[:3], list(ROLE)[3:]
 ENOUGH = 5      # levels: thumbs up and down in one domain must not take the stars of another away
 
 
@@ -41,7 +45,8 @@ class Options(TypedDict, total=False):
     `shared_items`: the same id in two domains is the same person or thing; where ids are numbers in one and text in
     another, all become text.
     `duplicates`: what to do when a user rates an item twice: "error", keep the "last", or take the "mean",
-    rounded to the scale. `titles`: {domain: {item_id: title}}, for display.
+    rounded to the scale. `titles`: {domain: {item_id: title}}, for display. `half_life`: days after which an event
+    counts half, by its time.
     `attributes`, `user_attributes`: a table for each domain that has one, with a row an item or a user: a frame, a dict
     of columns, or the path of a file. `pclf.data.features` says how columns are understood.
     """
@@ -54,6 +59,7 @@ class Options(TypedDict, total=False):
     titles: Mapping[str, Mapping[Any, str]] | None
     attributes: Mapping[str, Any] | None
     user_attributes: Mapping[str, Any] | None
+    half_life: float | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,27 +99,32 @@ class Ratings:
 
     @classmethod
     def from_frames(cls, frames: Mapping[str, Any], *, user_col: Column = None,
-                    item_col: Column = None, rating_col: Column = None,
+                    item_col: Column = None, rating_col: Column = None, time_col: Wanted = False,
+                    weight_col: Wanted = False, events: Iterable[str] = (),
                     **options: Unpack[Options]) -> "Ratings":
         """From a frame for each domain: pandas, polars, pyarrow or a dict of columns. `Options` has the other options.
 
         Columns are found by the usual names ("user_id", "userId", "movie_id", "stars", ...) unless given: one name,
-        or a dict {domain: name}.
+        or a dict {domain: name}. Times, and strengths of events, are read where `time_col` and `weight_col` are given,
+        by name or as True for the usual names. events: the domains without ratings, see `from_events`.
         """
-        names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col}
+        names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col, "time_col": time_col,
+                 "weight_col": weight_col}
 
-        def read(name: str, frame: Any) -> list[Coded]:
-            return [coded(c) for c in frame_columns(frame, _of_domain(names, name, frames), f"domain {name!r}")]
+        def read(name: str, frame: Any) -> dict[str, Coded]:
+            roles = _of_domain(names, name, frames, events)
+            return dict(zip(roles, map(coded, frame_columns(frame, roles, f"domain {name!r}")), strict=True))
 
         return _made(frames, read, "frame", names, **options)
 
     @classmethod
     def from_frame(cls, frame: Any, *, domain_col: str = "domain", user_col: str | None = None,
-                   item_col: str | None = None, rating_col: str | None = None,
+                   item_col: str | None = None, rating_col: str | None = None, time_col: str | bool = False,
                    **options: Unpack[Options]) -> "Ratings":
         """From one long frame with a column that says which domain each rating belongs to."""
-        domain, *columns = frame_columns(frame, {"domain_col": domain_col, "user_col": user_col,
-                                                 "item_col": item_col, "rating_col": rating_col}, "the frame")
+        roles = _asked({"domain_col": domain_col, "user_col": user_col, "item_col": item_col,
+                        "rating_col": rating_col, "time_col": time_col})
+        domain, *columns = frame_columns(frame, roles, "the frame")
         belongs = coded(domain)
         check_present(belongs, f"the frame: domains in {domain_col!r}")
         names = [str(name) for name in Vocabulary.of(belongs).ids]
@@ -122,8 +133,8 @@ class Ratings:
                 raise DataError(f"domains in {domain_col!r} must have different names as text; got {name!r} twice")
         rows = {name: np.flatnonzero(belongs.codes == code) for code, name in enumerate(names)}
 
-        def read(name: str, rows: NDArray[np.intp]) -> list[Coded]:
-            return [coded_rows(c, rows) for c in columns]
+        def read(name: str, rows: NDArray[np.intp]) -> dict[str, Coded]:
+            return dict(zip(list(roles)[1:], (coded_rows(c, rows) for c in columns), strict=True))
 
         return _made(rows, read, "rows", {"user_col": user_col, "item_col": item_col}, **options)
 
@@ -131,60 +142,69 @@ class Ratings:
     def from_arrays(cls, arrays: Mapping[str, tuple[Any, Any, Any]], **options: Unpack[Options]) -> "Ratings":
         """From (users, items, ratings) for each domain: sequences or arrays of one length."""
 
-        def read(name: str, columns: tuple[Any, Any, Any]) -> list[Coded]:
+        def read(name: str, columns: tuple[Any, Any, Any]) -> dict[str, Coded]:
             if len(columns) != 3:
                 raise DataError(f"domain {name!r} must be (users, items, ratings); got {len(columns)}")
-            return [coded(as_column(c)) for c in columns]
+            return dict(zip(ROLES, (coded(as_column(c)) for c in columns), strict=True))
 
         return _made(arrays, read, "(users, items, ratings)", **options)
 
     @classmethod
     def from_files(cls, paths: Mapping[str, str | os.PathLike[str]], *, user_col: Column = None,
-                   item_col: Column = None, rating_col: Column = None, encoding: str = "utf-8",
+                   item_col: Column = None, rating_col: Column = None, time_col: Wanted = False,
+                   weight_col: Wanted = False, events: Iterable[str] = (), encoding: str = "utf-8",
                    **options: Unpack[Options]) -> "Ratings":
         """From a file for each domain: .csv, .tsv, .dat, .data, .txt (each also .gz) or .parquet.
 
         Text may be separated by commas, semicolons, tabs, bars or `::`. Without names in its first line, the
-        columns are user, item, rating. Ids are numbers where all of them are, and else text.
+        columns are user, item, rating, and time where that is asked for. Ids are numbers where all of them are, and
+        else text. Times, and strengths of events, are read where `time_col` and `weight_col` are given, by name or as
+        True for the usual names. events: the domains without ratings, see `from_events`.
         """
         from pclf.data import files
 
-        names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col}
+        names = {"user_col": user_col, "item_col": item_col, "rating_col": rating_col, "time_col": time_col,
+                 "weight_col": weight_col}
 
-        def read(name: str, path: str | os.PathLike[str]) -> list[Coded]:
-            return files.read(path, _of_domain(names, name, paths), encoding)
+        def read(name: str, path: str | os.PathLike[str]) -> dict[str, Coded]:
+            roles = _of_domain(names, name, paths, events)
+            return dict(zip(roles, files.read(path, roles, encoding), strict=True))
 
         return _made(paths, read, "path", names, encoding, **options)
 
     @classmethod
     def from_events(cls, logs: Mapping[str, Any], *, user_col: Column = None, item_col: Column = None,
+                    time_col: Wanted = False, weight_col: Wanted = False, half_life: float | None = None,
                     encoding: str = "utf-8", shared_users: bool = False, shared_items: bool = False,
                     titles: Mapping[str, Mapping[Any, str]] | None = None,
                     attributes: Mapping[str, Any] | None = None,
                     user_attributes: Mapping[str, Any] | None = None) -> "Ratings":
-        """From what people did, without ratings: a file, a frame or (users, items) for each domain.
+        """From what people did, without ratings: a file, a frame or (users, items) for each domain, with times and
+        strengths behind them where these are asked for.
 
-        Who did something twice did it. PCLF, RMGM and FMM learn from events; see `pclf.data.events`.
+        Who did something twice did it, the more strongly. PCLF, RMGM and FMM learn from events; see `pclf.data.events`.
+        weight_col: the strength of each event, above 0 (plays, hours, amounts); those of repeated events add up.
+        time_col: when it was. half_life: days after which an event counts half, back from the latest of its domain.
         """
         from pclf.data import files
 
-        names = {"user_col": user_col, "item_col": item_col}
+        names = {"user_col": user_col, "item_col": item_col, "time_col": time_col, "weight_col": weight_col}
 
-        def read(name: str, log: Any) -> list[Coded]:
+        def read(name: str, log: Any) -> dict[str, Coded]:
+            roles = _of_domain(names, name, logs)
             if isinstance(log, (str, os.PathLike)):
-                columns = files.read(log, _of_domain(names, name, logs), encoding)
+                columns = files.read(log, roles, encoding)
             elif isinstance(log, tuple):
-                if len(log) != 2:
-                    raise DataError(f"domain {name!r} must be (users, items); got {len(log)}")
+                if len(log) != len(roles):
+                    what = ", ".join(ROLE[role] for role in roles)
+                    raise DataError(f"domain {name!r} must be ({what}); got {len(log)}")
                 columns = [coded(as_column(c)) for c in log]
             else:
-                columns = [coded(c) for c in frame_columns(log, _of_domain(names, name, logs), f"domain {name!r}")]
-            return [*columns, Coded(np.zeros(len(columns[0]), np.int32), np.ones(1))]
+                columns = [coded(c) for c in frame_columns(log, roles, f"domain {name!r}")]
+            return dict(zip(roles, columns, strict=True))
 
-        made = _made(logs, read, "log", names, encoding, scale=(0, 1), shared_users=shared_users,
-                     shared_items=shared_items, duplicates="last", titles=titles, attributes=attributes,
-                     user_attributes=user_attributes)
-        return replace(made, domains={name: replace(d, events=True) for name, d in made.domains.items()})
+        return _made(logs, read, "log", names, encoding, shared_users=shared_users, shared_items=shared_items,
+                     titles=titles, half_life=half_life, attributes=attributes, user_attributes=user_attributes)
 
     @cached_property
     def user_rows(self) -> tuple[Codes, ...]:
@@ -243,8 +263,7 @@ class Ratings:
             if chosen.dtype != bool or chosen.shape != domain.value.shape:
                 raise DataError(f"the mask of {name!r} must be {len(domain):,} booleans; "
                                 f"got {chosen.dtype} of shape {chosen.shape}")
-            kept[name] = replace(domain, user=domain.user[chosen], item=domain.item[chosen],
-                                 value=domain.value[chosen])
+            kept[name] = domain.take(chosen)
         return replace(self, domains=kept)
 
     def compact(self) -> "Ratings":
@@ -287,6 +306,8 @@ class Ratings:
             seal.update(repr((d.name, d.n_users, d.n_items, len(d), d.scale.values, d.events)).encode())
             for column, dtype in ((d.user, "<i4"), (d.item, "<i4"), (d.value, "u1")):
                 seal.update(np.ascontiguousarray(column, dtype).data)
+            for extra, dtype in ((d.time, "<i8"), (d.weight, "<f4")):
+                seal.update(b"" if extra is None else np.ascontiguousarray(extra, dtype).data)
         for known in (self.attributes, self.user_attributes):
             if known is not None:
                 seal.update(repr((known.whose, known.features)).encode())
@@ -297,7 +318,9 @@ class Ratings:
     def to_frame(self, name: str) -> dict[str, NDArray[Any]]:
         """A domain's ratings as a dict of columns, which `from_frames`, pandas and polars take."""
         d = self[name]
-        return {"user_id": d.users.array()[d.user], "item_id": d.items.array()[d.item], "rating": d.ratings}
+        extra = {"time": d.time, "weight": d.weight}
+        return {"user_id": d.users.array()[d.user], "item_id": d.items.array()[d.item], "rating": d.ratings,
+                **{name: column for name, column in extra.items() if column is not None}}
 
     def facts(self, name: str, whose: Literal["items", "users"] = "items") -> dict[str, Any]:
         """What is known about a domain's items, or users, as a dict of columns, which `attributes=` takes.
@@ -333,12 +356,12 @@ class Ratings:
                 + (f", {' and '.join(shared)} shared" if shared else ""))
 
 
-def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], what: str,
-          id_cols: Mapping[str, Column] | None = None, encoding: str = "utf-8", *,
+def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Coded]], what: str,
+          names: Mapping[str, Column | Wanted] | None = None, encoding: str = "utf-8", *,
           scale: Any = None, levels: int | None = None, shared_users: bool = False,
           shared_items: bool = False, duplicates: str = "error",
-          titles: Mapping[str, Mapping[Any, str]] | None = None, attributes: Mapping[str, Any] | None = None,
-          user_attributes: Mapping[str, Any] | None = None) -> Ratings:
+          titles: Mapping[str, Mapping[Any, str]] | None = None, half_life: float | None = None,
+          attributes: Mapping[str, Any] | None = None, user_attributes: Mapping[str, Any] | None = None) -> Ratings:
     """Ratings, domain by domain: the columns of one are let go before the next is read."""
     if not isinstance(sources, Mapping) or not all(isinstance(name, str) for name in sources):
         raise DataError(f"ratings must come as a dict {{domain name: {what}}}; got {type(sources).__name__}"
@@ -351,8 +374,10 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], w
     if levels is not None:
         check_levels(levels)
     scales = {name: as_scale(scale, name) for name in sources}
-    domains = {name: domain_of(name, read(name, source), scales[name], duplicates, (titles or {}).get(name))
+    domains = {name: _domain(name, read(name, source), scales[name], duplicates, (titles or {}).get(name), half_life)
                for name, source in sources.items()}
+    if half_life is not None and not any(d.events for d in domains.values()):
+        raise DataError("half_life must come with a domain of events; got ratings alone. Leave it out.")
     for which, shared in (("users", shared_users), ("items", shared_items)):
         if shared and {getattr(d, which).kind for d in domains.values()} == {"int", "str"}:      # 7 is "7" elsewhere
             domains = {name: replace(d, **{which: getattr(d, which).as_text()}) for name, d in domains.items()}
@@ -366,19 +391,48 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], list[Coded]], w
     for key, whose, given in (("attributes", "items", attributes), ("user_attributes", "users", user_attributes)):
         if given is not None and given != {}:
             one = whose[:-1]
-            named = {name: _of_domain(id_cols or {}, name, domains).get(f"{one}_col") for name in domains}
+            role = f"{one}_col"
+            named = {name: _of_domain({role: (names or {}).get(role)}, name, domains)[role] for name in domains}
             rows = getattr(made, f"{one}_rows") if getattr(made, f"shared_{whose}") else None
             known[key], domains = attributes_of(given, domains, whose, named, encoding, rows)
     return replace(made, domains=domains, **known) if known else made
 
 
-def _of_domain(names: Mapping[str, Column], domain: str, domains: Iterable[str]) -> dict[str, str | None]:
-    """The columns of a domain, where they are given by domain."""
+def _domain(name: str, columns: Mapping[str, Coded], scale: Scale | None, duplicates: str,
+            titles: Mapping[Any, str] | None, half_life: float | None) -> Domain:
+    """One of ratings, or one of events where there are no ratings: those have a scale and a policy of their own."""
+    if "rating_col" in columns:
+        return domain_of(name, columns, scale, duplicates, titles)
+    if scale is not None:
+        raise DataError(f"domain {name!r} has events, which are on no scale; got {scale}. Leave its scale out.")
+    return domain_of(name, columns, as_scale((0, 1), name), "last", titles, half_life)
+
+
+def _of_domain(names: Mapping[str, Column | Wanted], domain: str, domains: Iterable[str],
+               events: Iterable[str] = ()) -> dict[str, str | None]:
+    """The columns of a domain, where they are given by domain; without ratings and with strengths for events."""
     for role, given in names.items():
         for key in given if isinstance(given, Mapping) else ():
             if key not in domains:
                 raise UnknownNameError(did_you_mean(key, domains, f"domain in {role}"))
-    return {role: given.get(domain) if isinstance(given, Mapping) else given for role, given in names.items()}
+    for key in (events := [events] if isinstance(events, str) else list(events)):
+        if key not in domains:
+            raise UnknownNameError(did_you_mean(key, domains, "domain in events"))
+    own = {role: given.get(domain, False if role in OPTIONAL else None) if isinstance(given, Mapping) else given
+           for role, given in names.items()}
+    if domain in events:
+        own.pop("rating_col")
+    elif "rating_col" in own:
+        weight = own.pop("weight_col", False)
+        if weight and (isinstance(names["weight_col"], Mapping) or not events):
+            raise DataError(f"domain {domain!r} has ratings, and only events have strengths; got weight_col={weight!r}"
+                            f". Name it in events=..., or leave weight_col out.")
+    return _asked(own)
+
+
+def _asked(roles: Mapping[str, str | bool | None]) -> dict[str, str | None]:
+    """Without the columns that are not wanted; None for one to be found by its usual names."""
+    return {role: given if isinstance(given, str) else None for role, given in roles.items() if given is not False}
 
 
 def _rows(vocabularies: list[Vocabulary], shared: bool) -> tuple[Codes, ...]:

@@ -145,6 +145,44 @@ def hold_out(data: Ratings, fraction: float = 0.1, *, seed: Seed = 0) -> Split:
     return Split.of(data, parts, {"kind": "hold_out", "fraction": fraction, "seed": as_recorded(seed)})
 
 
+def by_time(data: Ratings, fraction: float = 0.1) -> Split:
+    """The latest share of all ratings as the test, in all domains from one moment on; what came before to train on."""
+    if not 0 < fraction < 1:
+        raise DataError(f"the fraction to hold out must be between 0 and 1; got {fraction}")
+    times = {name: _times(domain, "by_time") for name, domain in data.domains.items()}
+    together = np.sort(np.concatenate(list(times.values())))
+    moment = together[len(together) - max(1, round(fraction * len(together)))] if len(together) else 0
+    parts = {name: np.where(when >= moment, np.uint8(TEST), np.uint8(TRAIN)) for name, when in times.items()}
+    if not any((part == TRAIN).any() for part in parts.values()):
+        raise DataError(f"ratings must be of different times for some to be before others; all are of {moment:,} s")
+    return Split.of(data, parts, {"kind": "by_time", "fraction": fraction, "moment": int(moment)})
+
+
+def last_n(data: Ratings, n: int = 1) -> Split:
+    """The last n ratings of everybody with more than that as the test, in each domain, and the others to train on."""
+    if not isinstance(n, (int, np.integer)) or n < 1:
+        raise DataError(f"n, the last ratings to test, must be a whole number, 1 or more; got {n}")
+    parts = {}
+    for name, domain in data.domains.items():
+        order = np.lexsort((np.arange(len(domain)), _times(domain, "last_n"), domain.user))     # by user, then by time
+        counts = np.bincount(domain.user, minlength=domain.n_users)
+        left = np.cumsum(counts)[domain.user[order]] - np.arange(len(order))                    # n, ..., 2, 1 of a user
+        part = np.full(len(domain), TRAIN, np.uint8)
+        part[order[(left <= n) & (counts[domain.user[order]] > n)]] = TEST
+        parts[name] = part
+    if not any((part == TEST).any() for part in parts.values()):
+        raise DataError(f"users must have more than n = {n} ratings for something to be left to learn from; none has. "
+                        f"Use a smaller n.")
+    return Split.of(data, parts, {"kind": "last_n", "n": n})
+
+
+def _times(domain: Domain, what: str) -> NDArray[np.int64]:
+    if domain.time is None:
+        raise DataError(f"{what} must know the time of each rating in {domain.name!r}; it has none. Read it with "
+                        f"time_col=True, or time_col=... for a column of another name.")
+    return domain.time
+
+
 def user_folds(data: Ratings, n_folds: int = 5, n: int = 10, *, seed: Seed = 0) -> Iterator[Split]:
     """Cross-validation over users: `n_folds` given-n splits; everybody is a test user in one of them.
 

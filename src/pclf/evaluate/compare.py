@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from sklearn.base import clone
 
 from pclf.data.ratings import Ratings
@@ -30,6 +31,8 @@ from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
 from pclf.evaluate import metrics as by
 from pclf.evaluate.significance import PairedTest, paired_tests
 from pclf.models.base import RULES, Recommender
+from pclf.models.ease import EASE
+from pclf.models.popular import Popular
 from pclf.progress import progress as progress_bar
 from pclf.tables import Table
 
@@ -131,19 +134,21 @@ class Comparison:
 
 def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules: Sequence[str] = RULES,
             metrics: Sequence[Metric] | None = None, n_jobs: int = 1, random_state: int = 0,
-            fit_options: Mapping[str, Any] | None = None, progress: bool = False) -> Comparison:
+            fit_options: Mapping[str, Any] | None = None, baselines: bool | None = None,
+            progress: bool = False) -> Comparison:
     """Fit every model on every split, once each, and score it on the split's test ratings.
 
     models: settings, by the names they get in the table; they are cloned and stay unfitted.
     rules: "mean" and "median"; a model without a distribution is scored by the mean alone.
     metrics: "mae", "rmse" (by rule); "log_score", "ece", "coverage", "crps" (models with a distribution);
     "precision@10", "recall@10", "ndcg@10" or any other n: of lists drawn from all items that the user did not
-    rate in training, where a test rating at least 70 % up the scale is a hit; or a function of your own, of test
-    ratings and predictions (by rule). By default the first two, and for events, of which nothing but lists can be
-    measured, "ndcg@10" and "recall@10".
+    rate in training, where a test rating at least 70 % up the scale is a hit; "catalogue@10", "popular@10",
+    "novelty@10", "similarity@10", "overlap@10", of what these lists are made of; or a function of your own, of test
+    ratings and predictions (by rule). By default "mae", "rmse", "ndcg@10" and "recall@10", for events the last two,
+    which are the ones measured in a domain of events.
     n_jobs: processes; with more than one each is single-threaded, a script needs `if __name__ == "__main__":`, and
-    models must be of a module. fit_options: passed to every `fit` that knows them (engine, dtype, ...). progress: show
-    a bar.
+    models must be of a module. fit_options: passed to every `fit` that knows them (engine, dtype, ...). baselines:
+    measure `Popular` and `EASE` too, which is done where no metrics are given. progress: show a bar.
     """
     if isinstance(rules, str) or isinstance(metrics, str):
         raise ArgumentError(f"rules and metrics must be lists of names; got {rules!r} and {metrics!r}.")
@@ -156,8 +161,10 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
                             "else.")
     if n_jobs < 1:
         raise ArgumentError(f"n_jobs must be at least 1; got {n_jobs}.")
-    events = any(d.events for split in parts for d in split.test.domains.values())
-    metrics = metrics if metrics is not None else LISTS if events else ERRORS
+    events = all(d.events for split in parts for d in split.test.domains.values())
+    if baselines or (baselines is None and metrics is None):
+        models = {**_baselines(models), **models}
+    metrics = metrics if metrics is not None else LISTS if events else ERRORS + LISTS
     metrics = list(dict.fromkeys(metrics))
     check_metrics(metrics)
     if events and (of_ratings := [_name(metric) for metric in metrics if "@" not in _name(metric)]):
@@ -179,6 +186,12 @@ def compare(models: Mapping[str, Recommender], splits: Iterable[Split], *, rules
             warnings.warn(f"{name} has no score: {asked} cannot be asked of it, or nothing is tested.", UserWarning,
                           stacklevel=2)
     return found
+
+
+def _baselines(models: Mapping[str, Recommender]) -> dict[str, Recommender]:
+    """What lists are to be compared with, unless it is there: a list for everybody, and a plain good one."""
+    there = {type(model) for model in models.values()}
+    return {kind.__name__: kind() for kind in (Popular, EASE) if kind not in there and kind.__name__ not in models}
 
 
 def alone(n_jobs: int, options: Mapping[str, Any], models: Iterable[Recommender]) -> dict[str, Any]:
@@ -216,9 +229,10 @@ def score(model: Recommender, test: Ratings, rules: Sequence[str],
         if not len(domain):
             continue
         point = {rule: model.predict_codes(name, domain.user, domain.item, rule=rule)
-                 for rule in rules if rule in model.rules and points}
+                 for rule in rules if rule in model.rules and points and not domain.events}
         proba = None
-        if hasattr(model, "predict_proba") and any(metric in by.DISTRIBUTION for metric in metrics):
+        asked = not domain.events and any(metric in by.DISTRIBUTION for metric in metrics)
+        if hasattr(model, "predict_proba") and asked:
             pairs = domain.users.decode(domain.user), domain.items.decode(domain.item)
             proba = model.predict_proba(name, *pairs)
         names = list(map(_name, metrics))
@@ -271,10 +285,10 @@ def run_all(work: Callable[[Any], Any], jobs: Sequence[Any], n_jobs: int,
 
 
 def check_metrics(metrics: Sequence[Metric]) -> None:
-    known = [*by.POINT, *by.DISTRIBUTION, *(f"{name}@10" for name in by.LIST)]
+    known = [*by.POINT, *by.DISTRIBUTION, *(f"{name}@10" for name in (*by.LIST, *by.MADE_OF))]
     for metric in (metric for metric in metrics if not callable(metric)):
         name, at, n = metric.partition("@")
-        if metric not in known and not (name in by.LIST and at and n.isdigit() and int(n) > 0):
+        if metric not in known and not (f"{name}@10" in known and at and n.isdigit() and int(n) > 0):
             raise UnknownNameError(did_you_mean(metric, known, "metric"))
 
 
@@ -306,10 +320,15 @@ class _Lists:
         self.items = domain.item[liked]
         if longest and self.rows.size:
             self.codes: NDArray[np.int32] = model.recommend(name, domain.users.decode(users), longest).codes
+            train = model.data_[name]
+            self.chosen = csr_array((np.ones(len(train), np.float32), (train.user, train.item)),
+                                    shape=(train.n_users, train.n_items))
 
     def score(self, metric: str) -> float:
         kind, _, n = metric.partition("@")
-        return by.LIST[kind](int(n), self.codes, self.rows, self.items)
+        if kind in by.LIST:
+            return by.LIST[kind](int(n), self.codes, self.rows, self.items)
+        return by.MADE_OF[kind](int(n), self.codes, self.chosen)
 
 
 @contextmanager

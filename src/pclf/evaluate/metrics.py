@@ -123,9 +123,70 @@ def ndcg_of_each(n: int, lists: ArrayLike, rows: ArrayLike, items: ArrayLike) ->
     return out
 
 
+def catalogue_at(n: int, lists: ArrayLike, chosen: Any) -> float:
+    """Share of all items that somebody finds on the first n places.
+
+    lists: item codes, best first, (U, N), short lists ending in -1. chosen: what people chose in training, sparse,
+    (people, V), as for all metrics of what lists are made of.
+    """
+    places = _places(n, lists)
+    return float(len(np.unique(places[places >= 0])) / chosen.shape[1])
+
+
+def popular_at(n: int, lists: ArrayLike, chosen: Any) -> float:
+    """Share of the first n places that hold popular items: the most chosen, which together have half of all choices."""
+    counts = np.bincount(chosen.indices, minlength=chosen.shape[1])
+    order = np.argsort(-counts, kind="stable")
+    above = np.cumsum(counts[order]) - counts[order]                  # choices of the more popular ones
+    popular = np.zeros(len(counts), bool)
+    popular[order] = above < counts.sum() / 2
+    places = _places(n, lists)
+    return float(popular[places[places >= 0]].mean())
+
+
+def novelty_at(n: int, lists: ArrayLike, chosen: Any) -> float:
+    """Mean information in bits, -log2 of the share of people who chose an item, of the first n places.
+
+    An item that nobody chose counts as if half a person had.
+    """
+    share = np.maximum(np.bincount(chosen.indices, minlength=chosen.shape[1]), 0.5) / chosen.shape[0]
+    places = _places(n, lists)
+    return float(-np.log2(share[places[places >= 0]]).mean())
+
+
+def similarity_at(n: int, lists: ArrayLike, chosen: Any) -> float:
+    """Mean cosine between the items of a list, by who chose them, over the pairs among the first n places."""
+    from scipy.sparse import csr_array
+
+    places = _places(n, lists)
+    taken = csr_array((np.ones(chosen.nnz, np.float32), chosen.indices, chosen.indptr), shape=chosen.shape)
+    lengths = np.sqrt(np.maximum(np.bincount(chosen.indices, minlength=chosen.shape[1]), 1))
+    row, place = np.nonzero(places >= 0)
+    item = places[row, place]
+    in_list = csr_array((1 / lengths[item], (row, item)), shape=(len(places), chosen.shape[1]))
+    sizes = (places >= 0).sum(axis=1)
+    many = sizes > 1
+    # Over all pairs of a list, itself included, the cosines add up to the square of the sum of its items' unit vectors.
+    total = np.concatenate([(in_list[start:start + 1000] @ taken.T).power(2).sum(axis=1)
+                            for start in range(0, len(places), 1000)])
+    alone = np.bincount(row, np.bincount(chosen.indices, minlength=chosen.shape[1])[item] > 0, len(places))
+    return float(((total - alone)[many] / (sizes * (sizes - 1))[many]).mean()) if many.any() else float("nan")
+
+
+def overlap_at(n: int, lists: ArrayLike, chosen: Any) -> float:
+    """How much of the first n places two people have in common, on average: 1 where everybody gets the same."""
+    places = _places(n, lists)
+    sizes = (places >= 0).sum(axis=1)
+    on = np.bincount(places[places >= 0])
+    pairs = len(places) * (len(places) - 1)
+    return float((on * (on - 1)).sum() / (pairs * sizes.mean())) if pairs and sizes.any() else float("nan")
+
+
 POINT = {"mae": mae, "rmse": rmse}
 DISTRIBUTION = {"log_score": log_score, "ece": ece, "coverage": coverage, "crps": crps}
-LIST = {"precision": precision_at, "recall": recall_at, "ndcg": ndcg_at}
+LIST = {"precision": precision_at, "recall": recall_at, "ndcg": ndcg_at}                  # by what was held out
+MADE_OF = {"catalogue": catalogue_at, "popular": popular_at, "novelty": novelty_at, "similarity": similarity_at,
+           "overlap": overlap_at}                                                           # by what people chose
 
 
 def _same(truth: ArrayLike, prediction: ArrayLike) -> tuple[Floats, Floats]:
@@ -142,6 +203,16 @@ def _distribution(proba: ArrayLike, levels: ArrayLike) -> tuple[Floats, Ints]:
     if came.min() < 0 or came.max() >= p.shape[1]:
         raise DataError(f"levels must be 0 to {p.shape[1] - 1}; got {came.min()} to {came.max()}.")
     return p, came
+
+
+def _places(n: int, lists: ArrayLike) -> Ints:
+    """The first n places.   (U, n)"""
+    if n < 1:
+        raise ArgumentError(f"n must be at least 1; got {n}.")
+    places = np.asarray(lists, np.int64)[:, :n]
+    if not (places >= 0).any():
+        raise DataError("a list metric must have at least one item in a list; got none.")
+    return places
 
 
 def _hits(n: int, lists: ArrayLike, rows: ArrayLike, items: ArrayLike) -> tuple[NDArray[np.bool_], Ints]:

@@ -235,7 +235,7 @@ def _shuffled(domain: Domain, rng: np.random.Generator) -> Domain:
         return replace(domain, value=rng.permutation(domain.value))
     item = rng.permutation(domain.item)
     _, once = np.unique(domain.user.astype(np.int64) * domain.n_items + item, return_index=True)
-    return replace(domain, user=domain.user[once], item=item[once], value=domain.value[once])
+    return replace(domain, item=item).take(once)
 
 
 def twin(model: Recommender, target: str) -> Recommender:

@@ -283,8 +283,8 @@ class _Arrays:
         self.read: list[str] = []
 
     def floats(self, name: str, shape: Mapping[str, int | None], low: float = -LARGEST,
-               high: float = LARGEST) -> Floats:
-        return check_array(f"{self.prefix}.{name}", self._one(name), dtype="float", shape=shape, low=low, high=high)
+               high: float = LARGEST, dtype: str = "float") -> Floats:
+        return check_array(f"{self.prefix}.{name}", self._one(name), dtype=dtype, shape=shape, low=low, high=high)
 
     def whole(self, name: str, shape: Mapping[str, int | None], high: int = 1 << 53) -> NDArray[np.int64]:
         return check_array(f"{self.prefix}.{name}", self._one(name), dtype="int64", shape=shape, low=0, high=high)
@@ -307,7 +307,7 @@ def _domain(file: _Arrays, z: int, data: Ratings, name: str, most: int) -> Domai
 
     d = data[name]
     n_users, n_items, n_levels = d.n_users, d.n_items, len(d.scale)
-    users = file.floats(f"{z}.users", {"users": n_users, "D": None})
+    users = file.floats(f"{z}.users", {"users": n_users, "D": None}, dtype="float32")      # as kernels take them
     tilt = tilts(n_levels, most)
     size, shape = users.shape[1], len(tilt)
     if not np.allclose(file.floats(f"{z}.tilt", {"tilts": shape, "levels": n_levels}), tilt, atol=1e-6):
@@ -324,12 +324,12 @@ def _domain(file: _Arrays, z: int, data: Ratings, name: str, most: int) -> Domai
         n_features = 0 if data.attributes is None else len(data.attributes.features)
         weights = file.floats(f"{z}.attribute_weights", {"attributes": n_features, "D": size})
     square = check_squares(f"{file.prefix}.{z}.item_square", n_factors, file.floats(
-        f"{z}.item_square", {"items": n_items, "squares": width}, -LARGEST**2, LARGEST**2))
+        f"{z}.item_square", {"items": n_items, "squares": width}, -LARGEST**2, LARGEST**2, "float32"))
     count = file.floats(f"{z}.count", {"numbers": 4})
     if count[1] < NARROWEST:
         raise ModelFileError(f"{file.prefix}.{z}.count must have a spread of at least {NARROWEST}; got {count[1]}")
     return DomainFactors(
-        users, file.floats(f"{z}.items", {"items": n_items, "D": size}),
+        users, file.floats(f"{z}.items", {"items": n_items, "D": size}, dtype="float32"),
         file.floats(f"{z}.base", {"levels": n_levels}), tilt, square,
         file.floats(f"{z}.user_weights", {"places and one": 1 + n_places, "D": size}),
         file.floats(f"{z}.item_weights", {"places and three": 3 + n_places, "D": size}), weights,

@@ -32,6 +32,7 @@ class Ranker(_Contract):
     def predict(self, domain: str, users: Any, items: Any, *, rule: str = "mean",
                 user_domain: str | None = None) -> NoReturn:
         """There is no rating to predict: this is an error."""
+        self._check_fitted()
         raise TypeError(f"{type(self).__name__} sorts items and predicts no ratings. Use recommend, or a model of "
                         f"ratings such as PCLF or Bias.")
 
