@@ -11,5 +11,6 @@ found = pclf.audit(data, given=5, repeats=3, sizes=(20, None), model=model)
 print(found)
 
 print("\nFor scripts, every comparison is a row:")
-row = found.rows[2]
-print({name: row[name] for name in ("target", "model", "sources", "error", "against", "effect_percent", "p_holm")})
+row = next(row for row in found.rows if row["sources"] and row["against"])
+print({name: row[name] for name in ("target", "model", "sources", "measure", "mean", "against", "effect_percent",
+                                    "p_holm")})

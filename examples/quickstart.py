@@ -12,7 +12,7 @@ print(data, end="\n\n")
 model = pclf.PCLF(n_restarts=2).fit(data, random_state=0)
 print(model, end="\n\n")
 
-print("What other domains bring to books:")
+print("What was found about books:")
 print(model.transfer_["books"], end="\n\n")
 
 print("Books for ana-000, who rated films and never a book:")

@@ -19,7 +19,7 @@ from pclf.models.mixture import Mixture
 from pclf.serving.lists import Recommendations
 
 ROOT = Path(__file__).resolve().parents[1]
-NEEDS = {"films_to_books": ("ml-100k", "goodbooks"), "overlap": ("douban",)}
+NEEDS = {"films_to_books": ("ml-1m", "goodbooks"), "overlap": ("douban",)}
 EXAMPLES = sorted(file.stem for file in (ROOT / "examples").glob("*.py"))
 SLOW = ("audit", "films_to_books", "overlap")
 CLOSE = 0.6   # of two texts without their numbers: other machines may swap two books, not tell another story
