@@ -14,6 +14,7 @@ import pytest
 import pclf
 from pclf import datasets, engines, models
 from pclf.data.ratings import Options
+from pclf.factors.hyper import Hyper
 from pclf.models.base import Recommender
 from pclf.models.mixture import Mixture
 from pclf.serving.lists import Recommendations
@@ -104,7 +105,7 @@ def test_documentation_builds_without_warnings(tmp_path):
 
 PUBLIC = {
     "Ratings": pclf.Ratings, "Scale": pclf.Scale, "Split": pclf.Split, "Recommender": Recommender,
-    "Recommendations": Recommendations, **{name: getattr(pclf, name) for name in models.NAMES},
+    "Recommendations": Recommendations, "Hyper": Hyper, **{name: getattr(pclf, name) for name in models.NAMES},
 }
 FUNCTIONS = {
     **{f"pclf.{f.__name__}": f for f in (pclf.given_n, pclf.hold_out, pclf.user_folds, pclf.compare, pclf.audit,
@@ -153,7 +154,7 @@ def test_pages_speak_of_arguments_that_exist():
         text = refresh.FENCE.sub("", page.read_text(encoding="utf-8"))
         calls = " ".join(re.findall(r"`([^`\n]+)`", text))
         for name in re.findall(r"(?<![-\w])([a-z_]+)=(?!=)", calls):
-            assert name in known or f"{name}=" in ("movies=", "books=", "films="), f"{named(page)} speaks of {name}="
+            assert name in known or name in ("movies", "books", "films", "genre"), f"{named(page)} speaks of {name}="
 
 
 def test_settings_have_the_defaults_that_the_guide_lists():
