@@ -14,6 +14,7 @@ import pytest
 import pclf
 from pclf import datasets, engines, models
 from pclf.data.ratings import Options
+from pclf.factors.hyper import Hyper
 from pclf.models.base import Recommender
 from pclf.models.mixture import Mixture
 from pclf.serving.lists import Recommendations
@@ -104,7 +105,7 @@ def test_documentation_builds_without_warnings(tmp_path):
 
 PUBLIC = {
     "Ratings": pclf.Ratings, "Scale": pclf.Scale, "Split": pclf.Split, "Recommender": Recommender,
-    "Recommendations": Recommendations, **{name: getattr(pclf, name) for name in models.NAMES},
+    "Recommendations": Recommendations, "Hyper": Hyper, **{name: getattr(pclf, name) for name in models.NAMES},
 }
 FUNCTIONS = {
     **{f"pclf.{f.__name__}": f for f in (pclf.given_n, pclf.hold_out, pclf.user_folds, pclf.compare, pclf.audit,
