@@ -226,7 +226,11 @@ def similar_items(model: "Mixture", domain: str, item: Hashable, n: int, to: str
     if n < 1:
         raise ArgumentError(f"n must be at least 1; got {n}.")
     code = source.items.code(item, f"item in {domain!r}")
-    if part is not None and axes.stop > axes.start:
+    lists = getattr(model, "lists_", None)
+    if to == domain and lists is not None:
+        counts = _counts(target.item, target.n_items)
+        scores = lists.alike(domain, code) * counts / (counts + FEW)
+    elif part is not None and axes.stop > axes.start:
         counts = _counts(target.item, target.n_items)
         scores = _cosines(part.domains[to].item_factors[:, axes], part.domains[domain].item_factors[code, axes])
         scores = scores * counts / (counts + FEW)

@@ -43,6 +43,16 @@ class Lists:
         out: Floats = self.choice.scores(self.names.index(people.domain), rows, numbers)
         return np.maximum(out, 0)
 
+    def alike(self, domain: str, code: int) -> Floats:
+        """How the choices of each item, as they count, correlate with those of one item over all people. (V,)"""
+        rows = self._rows[self.names.index(domain)]
+        n, own = max(1, rows.shape[0]), rows[:, [code]].toarray().ravel()
+        mean = np.asarray(rows.sum(axis=0)).ravel() / n
+        spread = np.asarray(rows.multiply(rows).sum(axis=0)).ravel() / n - mean**2
+        together = (rows.T @ own) / n - mean * own.mean()
+        out: Floats = together / np.sqrt(np.maximum(spread * own.var(), 1e-24))
+        return out
+
     def unknown(self, people: People) -> NDArray[np.bool_]:
         """Who has chosen nothing here, where choices elsewhere say nothing either. (people,)"""
         z = self.names.index(people.domain)
