@@ -24,27 +24,35 @@ SLIGHT = 1e-3        # how much axes rather stay as they are where attributes do
 ALIGNED = 10.0       # items that speak against each weight when axes are aligned
 
 
-def attribute_axes(attributes: Sequence[Any], n: int) -> Floats | None:
-    """The directions in which attributes vary most within domains, each of variance 1. (P, n)
+def attribute_axes(attributes: Sequence[Any], n: int) -> tuple[list[Floats], int] | None:
+    """The directions in which attributes vary most within domains, each of variance 1: (P, axes) for each domain, and
+    how many of the axes, the first, are the same in all.
 
-    Where several domains have attributes, those that two of them have in common: what one domain alone knows about its
-    items cannot carry over, and finds its place among its other factors.
+    Where several domains have attributes, those that two of them have in common make the common axes. What one domain
+    alone knows about its items makes as many more of its own, which carry nothing over.
     """
     known = [a for a in attributes if a is not None and a.nnz]
     if not known or not n:
         return None
     in_domains = np.sum([np.asarray((a != 0).sum(axis=0)).ravel() > 0 for a in known], axis=0)
     common = in_domains > 1 if len(known) > 1 and (in_domains > 1).any() else in_domains > 0
-    squares = np.zeros((len(common), len(common)))
-    for a in known:
+    shared = _leading(known, common, n)
+    own = [np.zeros((len(common), 0)) if a is None or not a.nnz else _leading([a], ~common, n) for a in attributes]
+    most = max(x.shape[1] for x in own)
+    axes = [np.hstack([shared, x, np.zeros((len(common), most - x.shape[1]))]) for x in own]
+    return (axes, shared.shape[1]) if shared.shape[1] + most else None
+
+
+def _leading(attributes: Sequence[Any], columns: NDArray[np.bool_], n: int) -> Floats:
+    """The leading axes of some columns, each of variance 1. (P, n or fewer)"""
+    squares = np.zeros((len(columns), len(columns)))
+    for a in attributes:
         mean = np.asarray(a.mean(axis=0)).ravel()
-        squares += ((a.T @ a).toarray() / a.shape[0] - np.outer(mean, mean)) / len(known)
-    squares[~common], squares[:, ~common] = 0, 0
+        squares += ((a.T @ a).toarray() / a.shape[0] - np.outer(mean, mean)) / len(attributes)
+    squares[~columns], squares[:, ~columns] = 0, 0
     variance, axes = np.linalg.eigh(squares)
     variance, axes = variance[::-1], axes[:, ::-1]
     n = min(n, int((variance > 1e-6 * max(variance[0], 1e-12)).sum()))
-    if not n:
-        return None
     axes = axes[:, :n] * np.where(axes[:, :n].sum(axis=0) < 0, -1, 1)       # else their signs are chance
     out: Floats = axes / np.sqrt(variance[:n])
     return out
@@ -93,7 +101,7 @@ class AttributeRegression:
         if attributes is None or not attributes.nnz:
             return None
         weights = np.zeros((attributes.shape[1], n_shape + size))
-        weights[:, n_shape:n_shape + axes.shape[1]] = taste / np.sqrt(axes.shape[1]) * axes
+        weights[:, n_shape:n_shape + axes.shape[1]] = taste / np.sqrt(max(1, axes.any(axis=0).sum())) * axes
         return cls(attributes.astype(np.float64), weights)
 
     def means(self) -> Floats:

@@ -114,6 +114,7 @@ class Factors:
     things: Population
     same_choices: bool       # whether places of choices mean the same in all domains
     n_attribute: int         # factors that lie along attributes; the others lie along choices
+    n_common: int            # of them, those that mean the same in all domains, the first
     strange: Floats          # (Z,) how much of the tastes for what is chosen does not carry over to a domain, 0 to 1
     hyper: Hyper
 
@@ -248,21 +249,21 @@ class Factors:
 
     def described(self) -> dict[str, Any]:
         """What `to_arrays` leaves out, for JSON."""
-        return {"domains": self.names, "same_choices": self.same_choices, "n_attribute": self.n_attribute,
+        return {"domains": self.names, "same_choices": self.same_choices, "n_attribute": self.n_attribute, "n_common": self.n_common,
                 "freedom": [self.people.freedom, self.things.freedom], "hyper": asdict(self.hyper)}
 
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], described: Any, data: Ratings) -> "Factors":
         """What `to_arrays` and `described` gave, for these ratings. It is from a file, so it is checked."""
         check_keys("factors", described, {"domains": [data.domains.__contains__], "same_choices": bool,
-                                          "n_attribute": int, "freedom": [at_least_0], "hyper": dict})
+                                          "n_attribute": int, "n_common": int, "freedom": [at_least_0], "hyper": dict})
         names, hyper = described["domains"], Hyper.from_description(described["hyper"])
         if not names or len(set(names)) < len(names) or len(described["freedom"]) != 2:
             raise ModelFileError("factors must have domains, each once, and two degrees of freedom")
         file = _Arrays(prefix, arrays)
         domains = {name: _domain(file, z, data, name, hyper.shape) for z, name in enumerate(names)}
         sizes = {own.item_factors.shape[1] for own in domains.values()}
-        if len(sizes) > 1 or not 0 <= described["n_attribute"] <= min(sizes):
+        if len(sizes) > 1 or not 0 <= described["n_common"] <= described["n_attribute"] <= min(sizes):
             raise ModelFileError(f"all domains must have as many factors, and {described['n_attribute']} of them along "
                                  f"attributes; got {', '.join(map(str, sorted(sizes)))}")
         if described["same_choices"] and len({len(own.chosen.variance) for own in domains.values()}) > 1:
@@ -272,7 +273,8 @@ class Factors:
                           for side, freedom in zip(("people", "things"), described["freedom"], strict=True))
         strange = file.floats("strange", {"domains": len(names)}, low=0, high=1)
         file.check_all_read()
-        return cls(domains, people, things, described["same_choices"], described["n_attribute"], strange, hyper)
+        return cls(domains, people, things, described["same_choices"], described["n_attribute"],
+                   described["n_common"], strange, hyper)
 
 
 class _Arrays:

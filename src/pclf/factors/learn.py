@@ -64,6 +64,7 @@ class Ties:
     people: bool
     things: bool
     attributes: bool
+    inside: bool = False     # attributes are used, and every domain has a regression of its own: nothing is tied
 
     @property
     def number(self) -> int:
@@ -86,11 +87,11 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     tilt = [tilts(s.n_levels, hyper.shape) for s in sources]
     shapes = tuple(len(t) for t in tilt)
     known = learn_about(sources, ties, hyper, seed, machine)
-    axes = attribute_axes([s.attributes for s in sources], hyper.attribute_factors)
-    n_attribute = 0 if axes is None else axes.shape[1]
+    axes, n_common = attribute_axes([s.attributes for s in sources], hyper.attribute_factors) or (None, 0)
+    n_attribute = 0 if axes is None else axes[0].shape[1]
     size = n_attribute + n_factors
     people, things = (_Side.of(machine, sources, by_user, shapes, size) for by_user in (True, False))
-    agreement = [np.concatenate([np.ones(n_attribute), _fitting(own, n_factors, float(ties.choices))])
+    agreement = [np.concatenate([np.arange(n_attribute) < n_common, _fitting(own, n_factors, float(ties.choices))])
                  for own in known.agreement]
     people.population = _population(shapes, agreement, START, START, hyper.habit, hyper.freedom)
     for block, t in zip(people.population.own, shapes, strict=True):
@@ -102,7 +103,7 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
         along = things.guess[z][COUNTS:, shapes[z] + n_attribute:]
         along[:] = hyper.taste * np.eye(len(along), n_factors)
         if axes is not None:
-            things.attributes[z] = AttributeRegression.of(s.attributes, axes, hyper.taste, shapes[z], size)
+            things.attributes[z] = AttributeRegression.of(s.attributes, axes[z], hyper.taste, shapes[z], size)
         things.expect(z, things.guess[z])
         rows = machine.get(things.mean[z]).copy()
         rows[:, shapes[z]:] += np.random.default_rng(seed).normal(0, JITTER, (s.n_items, size))    # no other domain's
@@ -143,13 +144,14 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     for z, first in enumerate(t + n_attribute for t in shapes):
         tastes = people.population.own[z][first:, first:]
         strange.append(_strange(agreement[z][n_attribute:], tastes, items[z][:, first:], ties))
-    return Factors(domains, people.population, things.population, ties.choices, n_attribute, np.array(strange), hyper)
+    return Factors(domains, people.population, things.population, ties.choices, n_attribute, n_common,
+                   np.array(strange), hyper)
 
 
 def fit_apart(sources: Sequence[Source], hyper: Hyper, n_factors: Sequence[int], seed: int, machine: Machine,
               after_sweep: Callable[[], None] = lambda: None) -> Factors:
     """Learn every domain as if there were no other. What a visitor brings along is how they use the scale."""
-    parts = [fit([source], Ties(False, False, False), hyper, n, seed, machine, after_sweep)
+    parts = [fit([source], Ties(False, False, source.attributes is not None), hyper, n, seed, machine, after_sweep)
              for source, n in zip(sources, n_factors, strict=True)]
     if len(parts) == 1:
         return parts[0]
@@ -166,7 +168,7 @@ def fit_apart(sources: Sequence[Source], hyper: Hyper, n_factors: Sequence[int],
         return Population(shapes, own, between, getattr(parts[0], side).freedom)
 
     domains = {name: own for part in parts for name, own in part.domains.items()}
-    return Factors(domains, joined("people", hyper.habit), joined("things", hyper.sameness), False, 0,
+    return Factors(domains, joined("people", hyper.habit), joined("things", hyper.sameness), False, 0, 0,
                    np.ones(len(parts)), hyper)
 
 

@@ -197,7 +197,7 @@ def _nearest(model: "Mixture", people: People, item: Hashable, items: Items, n: 
 def _common_axes(part: Any, a: str, b: str) -> slice:
     """Factors that mean the same in two domains: in one domain and where choices tie them all, else attributes'."""
     size = part.domains[a].item_factors.shape[1]
-    return slice(0, size if a == b or part.same_choices else part.n_attribute)
+    return slice(0, size if a == b or part.same_choices else part.n_common)
 
 
 def user_shares(model: "Mixture") -> dict[str, Floats]:

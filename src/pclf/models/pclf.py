@@ -54,7 +54,7 @@ EVENT_FACTORS = 20             # of events: a log supports more, having ten draw
 MANY = 150_000                 # ratings that support more than the fewest
 AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
 ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
-APART = Ties(False, False, False)
+APART, INSIDE = Ties(False, False, False), Ties(False, False, False, inside=True)
 HARM = 1.5                     # standard errors by which a bridge must harm to be left out
 TOGETHER = 4096                # people whose lists are looked at together
 
@@ -333,12 +333,14 @@ class _Learner:
         self.ties = found
 
     def variants(self) -> list[Ties]:
-        """What a trial compares: nothing tied, everything that can be, and each bridge by itself."""
+        """What a trial compares: nothing tied, everything that can be, and each bridge by itself. Attributes tell
+        something inside a domain too, and what they do there is no gain from the others."""
         if not self.domains:
             return []
         if self.model.bridges != "auto":
             return [self.ties]
-        return list(dict.fromkeys([APART, self.ties, *single_bridges(self.ties).values()]))
+        inside = [INSIDE] if self.ties.attributes and len(self.domains) > 1 else []
+        return list(dict.fromkeys([APART, *inside, self.ties, *single_bridges(self.ties).values()]))
 
     def fit(self, ratings: Ratings, ties: Ties, seed: int, after_sweep: Callable[[], None]) -> Factors:
         names = [name for name in self.domains if len(ratings[name])]
@@ -361,7 +363,7 @@ class _Learner:
             level = np.repeat(np.array([1, 0], np.uint8), [len(user), len(drawn[0])])
             user, item = np.concatenate([user, drawn[0]]), np.concatenate([item, drawn[1]])
         attributes = None
-        if ties.attributes and ratings.attributes is not None:
+        if (ties.attributes or ties.inside) and ratings.attributes is not None:
             attributes = ratings.attributes.of(name)
         apart = _numbered(ratings)
         return Source(name, user, item, level, d.n_users, d.n_items, len(d.scale), int(d.events),
@@ -449,8 +451,9 @@ class _Trial:
         """What each bridge does to the error of a domain, by itself."""
         if APART not in self.fits or not len(self.held_out[name]):
             return {}
-        out, alone = {}, self._error(name, APART)
-        for kind, ties in single_bridges(list(self.fits)[1] if len(self.fits) > 1 else APART).items():
+        out = {}
+        for kind, ties in single_bridges(max(self.fits, key=lambda ties: ties.number)).items():
+            alone = self._error(name, INSIDE if kind == "attributes" and INSIDE in self.fits else APART)
             percent = 100 * (self._error(name, ties) / max(alone, 1e-12) - 1)
             used = bool(getattr(self.ties(name), kind))
             out[kind] = Bridge(kind, percent, used, bridge_text(kind, name, self.known, percent, used))

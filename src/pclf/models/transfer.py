@@ -87,7 +87,8 @@ def bridge_text(kind: str, domain: str, data: Ratings, percent: float, used: boo
     else:
         assert data.attributes is not None
         columns = sorted({feature.column for feature in data.attributes.features})
-        what = f"the items of {domain} have attributes ({_listed(columns)})"
+        what = f"the items of {domain} have attributes ({_listed(columns)}"
+        what += f"), as those of {_listed(others)} have" if others else ")"
     if not used:
         return (f"{kind}: {what}; that brings nothing, it would raise the error of {domain} by {percent:.1f} %, so it "
                 f"is not used.")
