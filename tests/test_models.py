@@ -506,7 +506,7 @@ def test_ctrl_c_in_a_fit_returns_the_model_so_far_with_a_warning(data):
 
 def test_ctrl_c_in_the_factors_keeps_the_clusters(data, monkeypatch):
     whole = pclf.PCLF(**SMALL["PCLF"]).fit(data)
-    real, calls = factor_model.fit, []
+    real, calls = factor_model.fit_apart, []
 
     def fit(*args, **options):
         calls.append(args)
@@ -514,7 +514,7 @@ def test_ctrl_c_in_the_factors_keeps_the_clusters(data, monkeypatch):
             raise KeyboardInterrupt
         return real(*args, **options)
 
-    monkeypatch.setattr(factor_model, "fit", fit)
+    monkeypatch.setattr(factor_model, "fit_apart", fit)
     with pytest.warns(UserWarning, match="interrupted before the end; the model has the clusters, and no factors"):
         model = pclf.PCLF(**SMALL["PCLF"]).fit(data)
     assert model.interrupted_

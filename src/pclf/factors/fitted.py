@@ -249,7 +249,8 @@ class Factors:
 
     def described(self) -> dict[str, Any]:
         """What `to_arrays` leaves out, for JSON."""
-        return {"domains": self.names, "same_choices": self.same_choices, "n_attribute": self.n_attribute, "n_common": self.n_common,
+        return {"domains": self.names, "same_choices": self.same_choices, "n_attribute": self.n_attribute,
+                "n_common": self.n_common,
                 "freedom": [self.people.freedom, self.things.freedom], "hyper": asdict(self.hyper)}
 
     @classmethod
