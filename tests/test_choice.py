@@ -155,7 +155,7 @@ def test_visitors_get_what_people_like_them_chose():
 def test_the_same_seed_gives_the_same_model_with_any_threads_and_from_a_file():
     rows, people = [rows_of(matrix(300, 30)), rows_of(matrix(300, 24, seed=1))], [np.arange(300)] * 2
     first, second = learn(rows, people, core=10, n_threads=1), learn(rows, people, core=10, n_threads=2)
-    kept = Choice.from_arrays("choice", first.to_arrays("choice"), 2)
+    kept = Choice.from_arrays("choice", first.to_arrays("choice"), [30, 24], 300)
     for other in (second, kept):
         np.testing.assert_array_equal(first.scores(1, rows, people[1]), other.scores(1, rows, people[1]))
         assert first.settings == other.settings

@@ -339,12 +339,17 @@ def test_two_domains_have_one_regression_on_what_means_the_same():
 def test_attribute_axes_are_what_domains_have_in_common():
     rng = np.random.default_rng(0)
     a, b = (sparse.csr_matrix((rng.random((200, 5)) < 0.5) * known) for known in ([1, 1, 1, 0, 0], [1, 1, 0, 1, 0]))
-    axes = attribute_axes([a, b], 8)
-    assert axes.shape == (5, 2)
-    assert not axes[2:].any()                               # one domain alone has these, or none
-    spread = np.mean([np.var(x @ axes, axis=0) for x in (a, b)], axis=0)
+    axes, n_common = attribute_axes([a, b], 8)
+    assert n_common == 2
+    for x, own, column in zip((a, b), axes, (2, 3), strict=True):
+        assert own.shape == (5, 3)
+        assert not own[2:, :n_common].any()                 # one domain alone has these, or none
+        assert np.flatnonzero(own[:, 2]).tolist() == [column]            # what it alone has makes an axis of its own
+        np.testing.assert_allclose(np.var(x @ own[:, 2]), 1)
+    spread = np.mean([np.var(x @ own[:, :n_common], axis=0) for x, own in zip((a, b), axes, strict=True)], axis=0)
     np.testing.assert_allclose(spread, 1)
-    assert attribute_axes([a], 8).shape == (5, 3)
+    (alone,), n_common = attribute_axes([a], 8)
+    assert (alone.shape, n_common) == ((5, 3), 3)
     assert attribute_axes([None, sparse.csr_matrix((4, 5))], 8) is None
 
 
