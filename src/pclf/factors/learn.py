@@ -156,16 +156,11 @@ def fit_apart(sources: Sequence[Source], hyper: Hyper, n_factors: Sequence[int],
     if len(parts) == 1:
         return parts[0]
     shapes = tuple(part.people.shapes[0] for part in parts)
-    sizes = [len(part.people.own[0]) for part in parts]
+    nothing = [np.zeros(len(part.people.own[0]) - t) for part, t in zip(parts, shapes, strict=True)]
 
     def joined(side: str, correlation: float) -> Population:
-        between = {}
-        for a, b in combinations(range(len(parts)), 2):
-            between[a, b] = np.zeros((sizes[a], sizes[b]))
-            n = min(shapes[a], shapes[b])
-            between[a, b][range(n), range(n)] = correlation
         own = tuple(getattr(part, side).own[0] for part in parts)
-        return Population(shapes, own, between, getattr(parts[0], side).freedom)
+        return Population(shapes, own, _between(shapes, nothing, correlation), getattr(parts[0], side).freedom)
 
     domains = {name: own for part in parts for name, own in part.domains.items()}
     return Factors(domains, joined("people", hyper.habit), joined("things", hyper.sameness), False, 0, 0,
@@ -335,15 +330,20 @@ def _population(shapes: tuple[int, ...], agreement: Sequence[Floats], offset: fl
     """To begin with: small variances, and the guessed correlation between domains on the axes that mean the same."""
     size = len(agreement[0])
     own = [np.diag([offset, *[others] * (t + size - 1)]) for t in shapes]
-    between = {}
+    return Population(shapes, tuple(own), _between(shapes, agreement, correlation), freedom)
+
+
+def _between(shapes: Sequence[int], agreement: Sequence[Floats], correlation: float) -> dict[tuple[int, int], Floats]:
+    """The guessed correlation between domains: of shapes, and of factors as far as they mean the same."""
+    out = {}
     for a, b in combinations(range(len(shapes)), 2):
-        k = np.zeros((shapes[a] + size, shapes[b] + size))
+        k = np.zeros((shapes[a] + len(agreement[a]), shapes[b] + len(agreement[b])))
         n = min(shapes[a], shapes[b])
         k[range(n), range(n)] = correlation
-        for i in range(size):
+        for i in range(min(len(agreement[a]), len(agreement[b]))):
             k[shapes[a] + i, shapes[b] + i] = correlation * agreement[a][i] * agreement[b][i]
-        between[a, b] = k
-    return Population(shapes, tuple(own), between, freedom)
+        out[a, b] = k
+    return out
 
 
 class _Side:
@@ -463,10 +463,11 @@ class _Side:
         for some in (slice(i, i + TOGETHER) for i in range(0, len(rows), TOGETHER)):
             gradient = np.concatenate([g[some] for g, _ in parts], axis=1)
             trust = tied.trust[some]
+            before = trust.copy()
             cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient,
                               [h[some] for _, h in parts])
             covs += cov.sum(axis=0)
-            shape_covs += np.einsum("n,nij->ij", tied.trust_before(some), cov)
+            shape_covs += np.einsum("n,nij->ij", before, cov)
             gap = rows[some] - means[some]
             weighted += np.einsum("n,nij->ij", trust, cov) + gap.T @ (trust[:, None] * gap)
             for i, z in enumerate(domains):
@@ -483,8 +484,8 @@ class _Side:
             self.sums[z] = shape_cov + shape_covs[own, own][:t, :t], cov + covs[own, own]
         for (i, a), (j, b) in combinations(enumerate(domains), 2):
             at = np.concatenate([np.arange(ends[i], ends[i + 1]), np.arange(ends[j], ends[j + 1])])
-            before, n = self.moments.get((a, b), (0.0, 0.0))
-            self.moments[a, b] = before + weighted[np.ix_(at, at)], n + len(rows)
+            so_far, n = self.moments.get((a, b), (0.0, 0.0))
+            self.moments[a, b] = so_far + weighted[np.ix_(at, at)], n + len(rows)
 
     def learn(self, hyper: Hyper, ties: Ties, agreement: Sequence[Floats], *, fixed_shape: bool) -> None:
         """The population of the rows as they are. fixed_shape: the mean of a shape is 0 but for what is known.
@@ -492,7 +493,7 @@ class _Side:
         agreement: how far a factor means the same in a domain as in others.
         """
         common = np.flatnonzero(np.min(agreement, axis=0) > ALIKE)
-        pooled = self._pooled_weights(hyper, fixed_shape) if self.pooled else self.guess
+        pooled = self._pooled_weights(hyper) if self.pooled else self.guess
         for z in range(len(self.rows)):
             weights = self._regression(z, pooled[z], hyper, fixed_shape)
             regression = self.attributes[z]
@@ -519,8 +520,7 @@ class _Side:
             own = [self._near_kin(z, own, numbers, hyper, common) for z in range(len(own))]
         population = self.population.with_own(own)
         if self.moments:
-            guess = _population(self.shapes, agreement, 1.0, 1.0, hyper.habit if fixed_shape else hyper.sameness,
-                                0.0).between
+            guess = _between(self.shapes, agreement, hyper.habit if fixed_shape else hyper.sameness)
             between = dict(population.between)
             for (a, b), (moments, n) in self.moments.items():
                 between[a, b] = learned_between(moments, len(own[a]), n, guess[a, b], hyper.kin)
@@ -586,7 +586,7 @@ class _Side:
             weights[0, :self.shapes[z]] = 0
         return weights
 
-    def _pooled_weights(self, hyper: Hyper, fixed_shape: bool) -> list[Floats]:
+    def _pooled_weights(self, hyper: Hyper) -> list[Floats]:
         """One regression over all domains with as many levels' shapes, from which each departs."""
         out = list(self.guess)
         for t in set(self.shapes):
@@ -602,18 +602,14 @@ class _Side:
         return out
 
 
+@dataclass(frozen=True)
 class _Tied:
     """People with ratings in the same several domains."""
 
-    def __init__(self, domains: list[int], codes: list[NDArray[np.int32]], lists: list[Lists], trust: Floats) -> None:
-        self.domains, self.codes, self.lists, self.trust = domains, codes, lists, trust
-        self._before = trust.copy()
-
-    def trust_before(self, some: slice) -> Floats:
-        """The trust that the step was made with."""
-        out = self._before[some].copy()
-        self._before[some] = self.trust[some]
-        return out
+    domains: list[int]
+    codes: list[NDArray[np.int32]]      # (n,) in each of these
+    lists: list[Lists]                  # their ratings there
+    trust: Floats                       # (n,) changed by every step
 
 
 def _ridge(products: Floats, moments: Floats, squares: Floats, ridge: float) -> Floats:
