@@ -335,7 +335,7 @@ def _population(shapes: tuple[int, ...], agreement: Sequence[Floats], offset: fl
 
 def _between(shapes: Sequence[int], agreement: Sequence[Floats], correlation: float) -> dict[tuple[int, int], Floats]:
     """The guessed correlation between domains: of shapes, and of factors as far as they mean the same."""
-    out = {}
+    out: dict[tuple[int, int], Floats] = {}
     for a, b in combinations(range(len(shapes)), 2):
         k = np.zeros((shapes[a] + len(agreement[a]), shapes[b] + len(agreement[b])))
         n = min(shapes[a], shapes[b])
