@@ -1,5 +1,8 @@
 """Factors: row steps against their specification, the population of rows, choices, attributes, and every bridge."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -14,8 +17,10 @@ from pclf.factors.attributes import AttributeRegression, align, attribute_axes
 from pclf.factors.choices import learn_choices
 from pclf.factors.fitted import joint_steps
 from pclf.factors.hyper import Hyper
-from pclf.factors.population import Population, covariance, learned_between
+from pclf.factors.learn import Ties
+from pclf.factors.population import Moments, Population, learned, trusted_squares
 from pclf.factors.rows import softmax, tilts
+from pclf.models import pclf as pclf_model
 from pclf.models import weights
 
 FREEDOM = Hyper().freedom
@@ -173,7 +178,9 @@ def test_the_covariance_is_the_one_that_rows_were_drawn_with():
     rest = drawn[t:, t:] - drawn[t:, :t] @ slope
     x = rng.multivariate_normal(np.zeros(t), drawn[:t, :t], n) / np.sqrt(trust)[:, None]
     rows = np.concatenate([x, x @ slope + rng.multivariate_normal(np.zeros(3), rest, n)], axis=1)
-    found = covariance(rows.T @ rows, rows[:, :t].T @ (trust[:, None] * rows[:, :t]), n)
+    squares = trusted_squares(rows.T @ rows, rows[:, :t].T @ (trust[:, None] * rows[:, :t]), np.arange(t))
+    begin = Population((t,), (np.eye(5),), {}, 4.0)
+    found = learned(begin, [Moments([0], squares, n)], begin, 0.0).own[0]
     np.testing.assert_allclose(found, drawn, atol=0.03 * np.abs(drawn).max())
 
 
@@ -211,23 +218,56 @@ def test_rows_are_expected_where_the_textbook_says():
         np.testing.assert_allclose(people.expected(1, {z: gaps[z] for z in given}), expected)
 
 
-def test_a_correlation_is_found_in_rows_that_were_drawn_with_it():
-    people, n = three_domains(), 20_000
-    at = people.places([0, 1])
-    rows = np.random.default_rng(2).multivariate_normal(np.zeros(7), people.covariance[np.ix_(at, at)], n)
-    guess = np.zeros((3, 4))
-    found = learned_between(rows.T @ rows, 3, n, guess, worth=50.0)
-    np.testing.assert_allclose(found, people.between[0, 1], atol=0.03)
-    few = learned_between(rows[:50].T @ rows[:50], 3, 50, guess, worth=50.0)
-    alone = learned_between(rows[:50].T @ rows[:50], 3, 50, guess, worth=0.0)
-    np.testing.assert_allclose(few, alone / 2)                                       # as much as the guess
-    np.testing.assert_array_equal(learned_between(np.zeros((7, 7)), 3, 0, guess + 0.1, 50.0), guess + 0.1)
+def drawn_moments(people, domains, n, seed, chosen=lambda rows: np.ones(len(rows), bool)):
+    at = people.places(domains)
+    rows = np.random.default_rng(seed).multivariate_normal(np.zeros(len(at)), people.covariance[np.ix_(at, at)], n)
+    rows = rows[chosen(rows)]
+    return Moments(domains, rows.T @ rows, len(rows))
+
+
+def without_ties(people):
+    """What is expected when nothing is known: small variances, and no correlation between domains."""
+    return replace(people, own=tuple(np.eye(n) for n in people.sizes),
+                   between={pair: np.zeros_like(k) for pair, k in people.between.items()})
+
+
+def test_the_covariance_over_domains_is_found_in_rows_that_were_drawn_with_it():
+    people = three_domains()
+    moments = [drawn_moments(people, domains, 20_000, seed) for seed, domains in enumerate(([0, 1, 2], [0, 1], [2]))]
+    begin = without_ties(people)
+    found = learned(begin, moments, begin, 50.0)
+    np.testing.assert_allclose(found.covariance, people.covariance, atol=0.05 * np.abs(people.covariance).max())
+
+
+def test_a_domain_in_which_only_the_outstanding_are_rated_does_not_run_away():
+    """Rated in the second domain is what stands far out in the first. The variance of these is no domain's variance:
+    compared with each other, the covariance of the second would grow without end."""
+    own, k = 0.5 * np.eye(2), {(0, 1): 0.95 * np.eye(2)}
+    people = Population((1, 1), (own, own), k, 0.0)
+    both = drawn_moments(people, [0, 1], 4000, 0, lambda rows: np.abs(rows[:, :2]).max(axis=1) > 1.0)
+    rest = drawn_moments(people, [0], 4000, 0, lambda rows: np.abs(rows).max(axis=1) <= 1.0)
+    found = people
+    for _ in range(20):
+        found = learned(found, [both, rest], people, 50.0)
+    assert both.squares[2, 2] / both.n > 0.8, "the rows in both are far out"
+    np.testing.assert_allclose(np.diag(found.covariance), 0.5, atol=0.06)
+
+
+def test_a_guess_is_worth_as_many_rows_as_it_says():
+    people, begin = three_domains(), without_ties(three_domains())
+    some = drawn_moments(people, [0, 1, 2], 50, 0)
+    for worth in (50.0, 150.0):
+        found = learned(begin, [some], begin, worth).covariance
+        expected = (some.squares + worth * begin.covariance) / (50 + worth)
+        np.testing.assert_allclose(found, expected)
+    np.testing.assert_allclose(learned(people, [], begin, 50.0).covariance, begin.covariance, atol=1e-12)
 
 
 def test_correlations_that_contradict_each_other_are_lowered():
     """Nobody is like the second and the third, who are the opposite of each other."""
-    one, eye = np.eye(2), {(0, 1): 0.95 * np.eye(2), (0, 2): 0.95 * np.eye(2), (1, 2): -0.95 * np.eye(2)}
-    made = Population((1, 1, 1), (one, one, one), {}, 0.0).with_between(eye)
+    eye = np.eye(2)
+    whole = np.block([[eye, 0.95 * eye, 0.95 * eye], [0.95 * eye, eye, -0.95 * eye], [0.95 * eye, -0.95 * eye, eye]])
+    made = Population((1, 1, 1), (eye, eye, eye), {}, 0.0).with_covariance(whole)
     assert np.linalg.eigvalsh(made.covariance)[0] > 0
     assert 0 < made.between[0, 1][0, 0] < 0.95
 
@@ -462,6 +502,30 @@ def test_a_bridge_is_used_where_it_helps_and_said_so(shops):
     assert str(model.transfer_["small"]).splitlines() == [str(bridge), model.transfer_["small"].text]
 
 
+def test_a_trial_makes_visitors_of_people_in_several_domains():
+    """One in ten, who keep nothing in one domain and something in another."""
+    rng = np.random.default_rng(0)
+    frames = {name: (np.repeat(np.arange(400), 6), np.tile(np.arange(6), 400), rng.integers(1, 6, 2400).astype(float))
+              for name in ("films", "books")}
+    data = pclf.Ratings.from_arrays(frames, shared_users=True)
+    part, held_out = weights.hold_out_of_each(data, np.random.default_rng(1))
+    gone = {name: np.bincount(part[name].user, minlength=400) == 0 for name in frames}
+    assert 10 < gone["films"].sum() < 40
+    assert 10 < gone["books"].sum() < 40
+    assert not (gone["films"] & gone["books"]).any()
+    assert (np.bincount(held_out["films"].user, minlength=400)[gone["films"]] == 6).all()
+
+
+def test_a_bridge_tells_what_it_does_for_visitors():
+    """People who are as generous with books as with films: who never rated a book is known by their films."""
+    data, _ = one_world(shared_users=True)
+    bridge = pclf.PCLF(n_restarts=1, max_iter=3, lists=False).fit(data).transfer_["films"].bridges["people"]
+    assert bridge.used
+    assert bridge.visitors < -10
+    assert (f"knowing that lowers the error of films by {-bridge.visitors:.1f} % for visitors, who never rated there; "
+            f"for people who did, it ") in bridge.text
+
+
 def test_a_bridge_of_wrong_links_is_not_used_or_does_no_harm(shops):
     """The items of the large shop under other names: what one shop knows says nothing about the other."""
     frames, test = shops
@@ -473,6 +537,22 @@ def test_a_bridge_of_wrong_links_is_not_used_or_does_no_harm(shops):
     bridge = model.transfer_["small"].bridges["things"]
     assert not bridge.used
     assert f"it would raise the error of small by {bridge.percent:.1f} %, so it is not used" in bridge.text
+
+
+@pytest.mark.parametrize(("small", "large", "used"), [
+    (0.0, -0.1, False),       # the small domain cannot tell, the large one is surely harmed: links that are wrong
+    (0.2, -0.1, True),        # the small one surely gains, whatever it does to the large one
+    (0.0, 0.0, True),         # nobody is surely harmed, and newcomers may gain
+    (-0.2, 0.1, False),       # harm here
+])
+def test_a_bridge_that_surely_harms_another_domain_must_surely_help_here(small, large, used):
+    tied, rng = Ties(False, True, False), np.random.default_rng(0)
+    trial = object.__new__(pclf_model._Trial)
+    trial._chosen, trial.fits = {}, dict.fromkeys((pclf_model.APART, tied), SimpleNamespace(domains=("small", "large")))
+    noise = {"small": rng.normal(0, 0.5, 100), "large": rng.normal(0, 0.1, 100)}
+    trial._scores = {(name, ties): (gain + noise[name] - noise[name].mean()) * (ties == tied)
+                     for name, gain in (("small", small), ("large", large)) for ties in trial.fits}
+    assert (trial.ties("small") == tied) == used
 
 
 def test_bridges_can_be_chosen(shops):

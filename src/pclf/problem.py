@@ -18,7 +18,9 @@ from pclf.data.ratings import Ratings
 
 Array = Any  # a NumPy array, or a tensor of the engine that made it
 IntArray = NDArray[np.int32]
+Keys = NDArray[np.uint64]
 Groups = tuple[tuple[int, int], ...]  # ranges of rows
+GOLDEN = 0x9E3779B97F4A7C15              # odd, with its bits all over
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,23 @@ class Problem:
     n_items: tuple[int, ...]                      # V, a view
     item_rows: tuple[tuple[IntArray, ...], ...]   # (V_z,) a domain of a view
     item_groups: tuple[Groups, ...]               # a view
+    user_keys: Keys | None = None                 # (U,) for start values that depend on ids, see `row_keys`
+    item_keys: tuple[Keys, ...] | None = None     # (V,) a view
 
     @property
     def n_ratings(self) -> int:
         return sum(len(level) for level in self.level)
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many items each domain has."""
+        sizes = {z: len(rows) for view, parts in zip(self.layout.views, self.item_rows, strict=True)
+                 for z, rows in zip(view.domains, parts, strict=True)}
+        return [sizes.get(z, 0) for z in range(len(self.user))]
+
     @classmethod
-    def of(cls, ratings: Ratings, layout: Layout) -> "Problem":
+    def of(cls, ratings: Ratings, layout: Layout, keyed: bool = False) -> "Problem":
+        """keyed: with a key for each row."""
         domains = list(ratings.domains.values())
         user_rows = ratings.user_rows
         if layout.separate_users:
@@ -80,6 +92,13 @@ class Problem:
             else:
                 rows = [ratings.item_rows[z] for z in view.domains]
                 item_rows.append(tuple(_compact(rows)))
+        user_keys, item_keys = None, None
+        if keyed:
+            tied = ratings.shared_users and not layout.separate_users
+            user_keys = row_keys([d.users.keys() for d in domains], user_rows, tied)
+            of_items = [d.items.keys() for d in domains]
+            item_keys = tuple(row_keys([of_items[z] for z in view.domains], rows, ratings.shared_items, view.domains)
+                              for view, rows in zip(layout.views, item_rows, strict=True))
         return cls(
             layout=layout,
             n_levels=ratings.n_levels,
@@ -92,7 +111,18 @@ class Problem:
             n_items=tuple(_size(rows) for rows in item_rows),
             item_rows=tuple(item_rows),
             item_groups=tuple(_groups(rows) for rows in item_rows),
+            user_keys=user_keys,
+            item_keys=item_keys,
         )
+
+
+def row_keys(keys: Sequence[Keys], rows: Sequence[IntArray], tied: bool, domains: Sequence[int] | None = None) -> Keys:
+    """The key of each row, from the hashes of ids, a domain each: where ids are not tied, the same id in two domains is
+    two rows with two keys."""
+    out = np.zeros(_size(rows), np.uint64)
+    for z, own, at in zip(domains or range(len(rows)), keys, rows, strict=True):
+        out[at] = own if tied else own + np.uint64((z + 1) * GOLDEN % 2**64)
+    return out
 
 
 def _one_after_another(sizes: Sequence[int]) -> tuple[IntArray, ...]:

@@ -107,8 +107,7 @@ class Clusters:
 
     def group(self, domain: str) -> int:
         """The population that the users of a domain belong to."""
-        rows = self.user_rows(domain)
-        return _group(self.problem.user_groups, int(rows[0]) if len(rows) else 0)
+        return 0 if len(self.problem.user_groups) == 1 else self.names.index(domain)
 
     def known_users(self, domain: str, codes: NDArray[np.int32]) -> list[Floats]:
         """Memberships of users of the domain. (n, K) a member"""
@@ -281,7 +280,7 @@ def shares_of_levels(ratings: Ratings, name: str) -> Floats:
     if n == n_levels:
         return np.eye(n)
     level = domain.scale.to_levels(n_levels)
-    counts = np.bincount(domain.value, minlength=n) + 1.0
+    counts = domain.value_counts + 1.0
     out = np.zeros((n, n_levels))
     out[np.arange(n), level] = counts
     filled = np.flatnonzero(out.sum(axis=0))

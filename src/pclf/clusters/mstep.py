@@ -1,14 +1,14 @@
 """The M-step and the priors, once for all engines.
 
 Written with operators and methods that NumPy arrays and PyTorch tensors share, so the arrays stay where the
-engine put them.
+engine put them. Users whose rows lie in blocks are known by their sums: a block does the rest, with `joint`.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from pclf.clusters.state import Params, Stats
+from pclf.clusters.state import Params, SpreadCounts, SpreadUsers, Stats
 from pclf.problem import Array, Groups, Problem
 
 BLOCK = 1 << 16      # rows whose sum in float32 is exact enough
@@ -43,8 +43,8 @@ def mstep(stats: Stats, problem: Problem, priors: Priors, means: Means) -> Param
     """
     views = range(len(stats.items))
     return Params(
-        _joint(stats.users, priors.users, means.users, problem.user_groups),
-        tuple(_joint(stats.items[i], priors.items, means.items[i], problem.item_groups[i]) for i in views),
+        joint(stats.users, priors.users, means.users, problem.user_groups),
+        tuple(joint(stats.items[i], priors.items, means.items[i], problem.item_groups[i]) for i in views),
         tuple(_conditional(stats.tables[i], priors.table, means.tables[i]) for i in views),
     )
 
@@ -61,6 +61,8 @@ def prior_means(stats: Stats, problem: Problem) -> Means:
 
 def shares(counts: Array, groups: Groups) -> Array:
     """The share of each cluster in each group; of all rows together where a group has no counts. (G, clusters)"""
+    if isinstance(counts, SpreadCounts):
+        counts, groups = counts.sums, tuple((g, g + 1) for g in range(len(groups)))
     everyone = _column_sums(counts)
     everyone = everyone + (everyone.sum() <= 0)                # no counts at all: equal shares
     out = (everyone * 0)[None, :][[0] * len(groups)]           # a group may have no rows
@@ -95,17 +97,20 @@ def log_prior(params: Params, problem: Problem, priors: Priors, means: Means) ->
     """log of the prior density up to a constant: what the penalised objective adds to the likelihood."""
     total = 0.0
     if priors.users:
-        total += priors.users * _log_density(params.users, problem.user_groups, means.users)
+        total += priors.users * log_density(params.users, problem.user_groups, means.users)
     for i, groups in enumerate(problem.item_groups):
         if priors.items:
-            total += priors.items * _log_density(params.items[i], groups, means.items[i])
+            total += priors.items * log_density(params.items[i], groups, means.items[i])
         if priors.table:
             total += priors.table * float((means.tables[i] * _log(params.tables[i])).sum())
     return total
 
 
-def _joint(counts: Array, strength: float, mean: Array, groups: Groups) -> Array:
-    total = counts.sum()
+def joint(counts: Array, strength: float, mean: Array, groups: Groups, total: float | None = None) -> Array:
+    """P(row, cluster) from counts, which are a part of all, `total`, where rows lie in blocks."""
+    if isinstance(counts, SpreadCounts):
+        return SpreadUsers(counts, strength, mean)
+    total = counts.sum() if total is None else total
     total = total + (total == 0)                               # a view of weight 0 has no counts
     if not strength:
         return counts / total
@@ -138,8 +143,10 @@ def _no_interaction(counts: Array) -> Array:
     return mean / mean.sum(0)
 
 
-def _log_density(joint: Array, groups: Groups, means: Array) -> float:
+def log_density(joint: Array, groups: Groups, means: Array) -> float:
     """sum over rows with ratings of <mean, log membership>."""
+    if isinstance(joint, SpreadUsers):
+        return joint.log_density
     total = 0.0
     for (start, stop), mean in zip(groups, means, strict=True):
         rows = joint[start:stop]

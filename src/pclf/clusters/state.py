@@ -6,6 +6,7 @@ Shapes: U user rows, V item rows of a view, R rating levels, K user clusters, C 
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pclf.problem import Array, Problem
@@ -18,7 +19,7 @@ class Params:
     P(u, k) = P(k) P(u | k) and P(v, c) = P(c) P(v | c); the methods give the factors of the paper back.
     """
 
-    users: Array               # (U, K)     P(u, k)
+    users: Array               # (U, K)     P(u, k), or SpreadUsers
     items: tuple[Array, ...]   # (V, C)     P(v, c), a view
     tables: tuple[Array, ...]  # (R, K, C)  P(r | k, c), a view; sums to 1 over R
 
@@ -43,7 +44,7 @@ class Params:
 class Stats:
     """Expected counts. Two parts of the data add up: stats(a) + stats(b) == stats(a and b)."""
 
-    users: Array               # (U, K)     summed over views, each with its weight
+    users: Array               # (U, K)     summed over views, each with its weight, or SpreadCounts
     items: tuple[Array, ...]   # (V, C)
     tables: tuple[Array, ...]  # (R, K, C)
     objective: float           # sum over ratings and views of weight * log(sum of joint**beta) / beta
@@ -55,6 +56,24 @@ class Stats:
             tuple(a + b for a, b in zip(self.tables, other.tables, strict=True)),
             self.objective + other.objective,
         )
+
+
+@dataclass(frozen=True)
+class SpreadCounts:
+    """Counts of users whose rows lie in blocks somewhere. What all blocks need to know of each other is here."""
+
+    sums: NDArray[np.float64]  # (G, K)  a row for each group
+    at: Any                    # where the blocks find their own counts
+
+
+@dataclass
+class SpreadUsers:
+    """P(u, k) of such users, as a rule: what a block is to make of its own counts."""
+
+    counts: SpreadCounts
+    strength: float            # of the prior
+    mean: NDArray[Any]         # (G, K)  and where it pulls to
+    log_density: float = 0.0   # of the prior at P(u, k): known once the blocks have been asked for an E-step
 
 
 class Engine(Protocol):

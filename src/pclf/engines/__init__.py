@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pclf.clusters.state import Engine
 from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
 
-NAMES = ("auto", "cpu", "gpu", "reference")
+NAMES = ("auto", "cpu", "gpu", "reference", "disk")
 GPU_PAYS = 5_000_000   # ratings from which "auto" takes a GPU where there is one
 MOST_LEVELS = 16       # of factors on the GPU
 
@@ -68,6 +68,8 @@ def create(name: str, *, dtype: str = "float32", n_threads: int | None = None, n
 
         _refuse("reference", n_threads is not None and "n_threads")
         return ReferenceEngine()
+    if name == "disk":
+        raise ArgumentError("engine 'disk' has no ratings in memory: pass it to fit of PCLF, RMGM or FMM, with files.")
     raise UnknownNameError(did_you_mean(name, list(NAMES), "engine"))
 
 

@@ -8,7 +8,7 @@ alone, so any number of threads gives the same bits.
 import os
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,9 +135,16 @@ class CpuEngine(Threads):
 
     def place(self, problem: Problem) -> Placed:
         check_room(self._bytes_needed(problem), f"a fit of these {problem.n_ratings:,} ratings", "Use fewer clusters")
-        n_items = {z: len(rows) for view, parts in zip(problem.layout.views, problem.item_rows, strict=True)
-                   for z, rows in zip(view.domains, parts, strict=True)}
-        indices = {z: self._index(problem, z, n) for z, n in n_items.items()}
+        return self.placed(problem, self.indices(problem))
+
+    def indices(self, problem: Problem, domains: Iterable[int] | None = None) -> dict[int, Index]:
+        """The ratings of some domains, or of all that a view has, in the order of a sweep."""
+        if domains is None:
+            domains = dict.fromkeys(z for view in problem.layout.views for z in view.domains)
+        return {z: self._index(problem, z, problem.sizes[z]) for z in domains}
+
+    def placed(self, problem: Problem, indices: dict[int, Index]) -> Placed:
+        """With room to work in. Of the ratings, `problem` need only know how many there are."""
         return Placed(problem, indices, self._sheets(problem, indices))
 
     def estep(self, data: Placed, params: Params, beta: float) -> Stats:
@@ -211,6 +218,8 @@ class CpuEngine(Threads):
         wanted: dict[int, list[tuple[int, IntArray, tuple[int, int, int]]]] = {z: [] for z in indices}
         for i, view in enumerate(problem.layout.views):
             for z, rows in zip(view.domains, problem.item_rows[i], strict=True):
+                if z not in indices:                       # no ratings in this block of users
+                    continue
                 shape = len(indices[z].parts) + 1, len(rows) + 1, width(view.n_clusters)
                 wanted[z].append((i, np.array(rows, np.int32), shape))
         sizes = [sum(prod(shape) for _, _, shape in sheets) for sheets in wanted.values()]

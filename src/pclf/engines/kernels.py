@@ -1,5 +1,5 @@
 """Machine code for the CPU, made by numba: start values, the E-step, the order it reads ratings in, folding in, the
-best n.
+best n, hashes of ids.
 
 Nothing here checks its input.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import njit
+from numba import config, njit
 
 from pclf.engines.simd import (
     blend,
@@ -35,6 +35,7 @@ from pclf.engines.simd import (
     weigh,
     zeros,
 )
+from pclf.errors import EngineError
 
 Array = Any
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +44,8 @@ BLOCK = 64          # users worked on together: their rows stay in the first-lev
 FLUSH = 4           # blocks whose tables are summed in the engine's precision before float64 takes over
 AHEAD = 32          # ratings between asking for an item and using it
 SIXTEEN = (0,) * 16   # the lanes in which user clusters are handled
+GROUP = 8           # columns of which the best is found first, for lists
+LOWEST = np.float32(np.finfo(np.float32).min)   # above -inf
 STRIP = 512         # columns of a product worked on together
 SLACK = 1e-3        # how much an accelerated step may lose of the objective
 TINY = 1e-30        # memberships that are zero
@@ -54,26 +57,33 @@ def compiled(function: F, fastmath: bool | set[str] = {"reassoc", "contract"}) -
     """Native code that runs without Python's lock and is kept on disk between runs, where there is a place for it."""
     options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     function.__qualname__ += SOURCES              # numba's cache looks at a function's own file alone
+    if config.DISABLE_JIT:                        # Python cannot run SIMD words, and numba compiles nothing then
+        return cast(F, _switched_off)
     try:
         return cast(F, njit(cache=True, **options)(function))
     except RuntimeError:                          # neither the package nor the user's folder can be written to
         return cast(F, njit(**options)(function))
 
 
+def _switched_off(*_: Any, **__: Any) -> None:
+    raise EngineError("the kernels of pclf must be compiled, and NUMBA_DISABLE_JIT=1 switches numba's compiler off. "
+                      "Unset it.")
+
+
 @compiled
 def add_random_posteriors(
-    user: Array, item: Array, level: Array, weight: float, seed: Any,    # ratings, as rows of the counts
-    users: Array, items: Array, table: Array,                            # counts to add to
+    user: Array, item: Array, level: Array, key: Array, weight: float, seed: Any,    # ratings, as rows of the counts
+    users: Array, items: Array, table: Array,                                        # counts to add to
 ) -> None:
     """A posterior for each rating, uniform numbers that sum to `weight`, and what it adds to the counts.
 
-    The numbers of a rating depend on the seed and the rating's place alone: the second level of SplitMix64.
+    The numbers of a rating depend on the seed and the rating's key alone: the second level of SplitMix64.
     """
     n_clusters, n_columns = table.shape[1:]
     cells = table.reshape(len(table), n_clusters * n_columns)
     posterior, rows, columns = np.empty(cells.shape[1]), np.empty(n_clusters), np.empty(n_columns)
     for j in range(len(user)):
-        stream = _mixed(seed + GOLDEN * np.uint64(j))
+        stream = _mixed(seed + GOLDEN * key[j])
         for i in range(len(posterior)):                                  # never 0, so that a sum is not
             posterior[i] = np.int64(_mixed(stream + GOLDEN * np.uint64(i)) >> np.uint64(11)) + 0.5
         columns[:], total = 0, 0.0
@@ -90,6 +100,29 @@ def add_random_posteriors(
             users[u, k] += scale * rows[k]
         for c in range(n_columns):
             items[v, c] += scale * columns[c]
+
+
+@compiled
+def fill_exponential(key: Array, seed: Any, out: Array) -> None:
+    """Rows of exponential numbers, each from the seed and the row's key alone."""
+    for i in range(len(out)):
+        stream = _mixed(seed + GOLDEN * key[i])
+        for k in range(out.shape[1]):                                    # between 0 and 1, neither of them
+            uniform = np.int64(_mixed(stream + GOLDEN * np.uint64(k)) >> np.uint64(11)) + 0.5
+            out[i, k] = -math.log(uniform * 2.0**-53)
+
+
+@compiled
+def hash_texts(start: Array, text: Array, out: Array) -> None:
+    """A hash of each text, which is text[start[i]:start[i + 1]] in UTF-8: eight bytes at a time."""
+    for i in range(len(out)):
+        found = GOLDEN * np.uint64(start[i + 1] - start[i])
+        for j in range(start[i], start[i + 1], 8):
+            word = np.uint64(0)
+            for b in range(min(j + 8, start[i + 1]) - 1, j - 1, -1):
+                word = (word << np.uint64(8)) | np.uint64(text[b])
+            found = _mixed((found ^ word) + GOLDEN)
+        out[i] = _mixed(found)
 
 
 @compiled
@@ -334,43 +367,33 @@ def top_n(scores: Array, seen_indptr: Array, seen_items: Array, n: int) -> tuple
     """The n best columns of each row and their scores, (B, n): descending, equal scores by column.
 
     Left out: what the row has seen, seen_items[seen_indptr[i]:seen_indptr[i + 1]], and scores of -inf. Rows
-    with fewer than n end in -1 and -inf. Each row is a heap with the worst of its best at the root.
+    with fewer than n end in -1 and -inf. Of each group of columns the best is found first: where there are n groups,
+    all that is sought is as good as the n-th of these, so that few columns are left to sort.
     """
     codes = np.full((len(scores), n), -1, np.int32)
     values = np.full((len(scores), n), -np.inf, scores.dtype)
-    seen = np.zeros(scores.shape[1], np.bool_)
+    n_items, n_groups = scores.shape[1], scores.shape[1] // GROUP
+    row, tops, left = np.empty(n_items, scores.dtype), np.empty(n_groups, scores.dtype), np.empty(n_items, np.int32)
     for i in range(len(scores) if n else 0):
-        code, value, mine = codes[i], values[i], seen_items[seen_indptr[i]:seen_indptr[i + 1]]
-        for v in mine:
-            seen[v] = True
-        for v in range(scores.shape[1]):
-            if scores[i, v] > value[0] and not seen[v]:
-                code[0], value[0] = v, scores[i, v]
-                _sink(code, value, n)
-        for v in mine:
-            seen[v] = False
-        for size in range(n - 1, 0, -1):
-            code[0], code[size] = code[size], code[0]
-            value[0], value[size] = value[size], value[0]
-            _sink(code, value, size)
+        row[:] = scores[i]
+        for v in seen_items[seen_indptr[i]:seen_indptr[i + 1]]:
+            row[v] = -np.inf
+        least = LOWEST
+        if n <= n_groups:
+            for g in range(n_groups):
+                top = row[g * GROUP]
+                for v in range(g * GROUP + 1, (g + 1) * GROUP):
+                    if row[v] > top:
+                        top = row[v]
+                tops[g] = top
+            least = max(LOWEST, np.partition(tops, n_groups - n)[n_groups - n])
+        size = 0
+        for v in range(n_items):
+            if row[v] >= least:
+                left[size] = v
+                size += 1
+        order = np.argsort(-row[left[:size]], kind="mergesort")                  # which keeps equal ones in their order
+        for place in range(min(n, size)):
+            v = left[order[place]]
+            codes[i, place], values[i, place] = v, row[v]
     return codes, values
-
-
-@compiled
-def _sink(code: Array, value: Array, size: int) -> None:
-    """Let the root of a heap sink below all that are worse."""
-    at = 0
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and _worse(code, value, child + 1, child):
-            child += 1
-        if not _worse(code, value, child, at):
-            break
-        code[at], code[child] = code[child], code[at]
-        value[at], value[child] = value[child], value[at]
-        at = child
-
-
-@compiled
-def _worse(code: Array, value: Array, i: int, j: int) -> bool:
-    return bool(value[i] < value[j] or (value[i] == value[j] and code[i] > code[j]))

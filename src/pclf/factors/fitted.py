@@ -264,7 +264,8 @@ class Factors:
         file = _Arrays(prefix, arrays)
         domains = {name: _domain(file, z, data, name, hyper.shape) for z, name in enumerate(names)}
         sizes = {own.item_factors.shape[1] for own in domains.values()}
-        if len(sizes) > 1 or not 0 <= described["n_common"] <= described["n_attribute"] <= min(sizes):
+        tied = described["same_choices"] or described["n_attribute"]      # else fitted apart, each with its own number
+        if (tied and len(sizes) > 1) or not 0 <= described["n_common"] <= described["n_attribute"] <= min(sizes):
             raise ModelFileError(f"all domains must have as many factors, and {described['n_attribute']} of them along "
                                  f"attributes; got {', '.join(map(str, sorted(sizes)))}")
         if described["same_choices"] and len({len(own.chosen.variance) for own in domains.values()}) > 1:

@@ -8,7 +8,7 @@ step.
 The mean of a row is a regression on what is known besides ratings (Agarwal & Chen, "Regression-based Latent Factor
 Models", KDD 2009): what a person chose to rate, who chose a thing and how many did, and the attributes of a thing.
 Ratings that are too few to find factors still say who likes which of these, so factors begin there. Domains
-that are tied have one regression, from which each of them departs as far as its ratings ask for.
+that people or things tie together have one regression.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,8 +24,9 @@ from pclf.factors.attributes import AttributeRegression, align, attribute_axes
 from pclf.factors.choices import Choice, learn_choices
 from pclf.factors.fitted import FEW, NARROWEST, DomainFactors, Factors, about_items, company_of, joint_steps
 from pclf.factors.hyper import Hyper
-from pclf.factors.population import Population, covariance, learned_between, raised
+from pclf.factors.population import Moments, Population, learned, trusted_squares
 from pclf.factors.rows import Floats, tilts
+from pclf.factors.start import Start
 
 FIRST = 2            # sweep from which the population is learned
 START = 0.2          # variance of rows to begin with; half of it for all but the offset of an item
@@ -82,13 +83,17 @@ class Ties:
 
 
 def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, seed: int, machine: Machine,
-        after_sweep: Callable[[], None] = lambda: None) -> Factors:
-    """Learn the rows of all users and items of some domains, together where something ties them."""
+        after_sweep: Callable[[], None] = lambda: None, start: Start | None = None) -> Factors:
+    """Learn the rows of all users and items of some domains, together where something ties them.
+
+    start: where an older fit of these domains ended, whose number of factors is kept; without it, all begins anew.
+    """
     tilt = [tilts(s.n_levels, hyper.shape) for s in sources]
     shapes = tuple(len(t) for t in tilt)
-    known = learn_about(sources, ties, hyper, seed, machine)
+    known = learn_about(sources, ties, hyper, seed, machine, start)
     axes, n_common = attribute_axes([s.attributes for s in sources], hyper.attribute_factors) or (None, 0)
     n_attribute = 0 if axes is None else axes[0].shape[1]
+    n_factors = n_factors if start is None else start.size - n_attribute
     size = n_attribute + n_factors
     people, things = (_Side.of(machine, sources, by_user, shapes, size) for by_user in (True, False))
     agreement = [np.concatenate([np.arange(n_attribute) < n_common, _fitting(own, n_factors, float(ties.choices))])
@@ -97,8 +102,9 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
     for block, t in zip(people.population.own, shapes, strict=True):
         block[range(t, t + n_attribute), range(t, t + n_attribute)] = hyper.attribute_start
     things.population = _population(shapes, agreement, START, START / 2, hyper.sameness, 0.0)
-    people.set_about(known.people, ties.choices)
-    things.set_about(known.things, ties.choices)
+    alike = _alike(sources, shapes, ties)
+    people.set_about(known.people, alike)
+    things.set_about(known.things, alike)
     for z, s in enumerate(sources):
         along = things.guess[z][COUNTS:, shapes[z] + n_attribute:]
         along[:] = hyper.taste * np.eye(len(along), n_factors)
@@ -111,11 +117,13 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
         people.expect(z, people.guess[z])
         people.start(z, np.zeros((s.n_users, shapes[z] + size)))
     bases = [_base(s) for s in sources]
+    if start is not None:
+        bases = start.resume(people, things)
 
-    for sweep in range(hyper.sweeps):
+    for sweep in range(hyper.sweeps if start is None else start.sweeps):
         people.step(things, bases, tilt)
         steps = things.step(people, bases, tilt)
-        if sweep >= FIRST:
+        if sweep >= FIRST or start is not None:
             people.learn(hyper, ties, agreement, fixed_shape=True)            # `base` says how everybody rates
             things.learn(hyper, ties, agreement, fixed_shape=False)
         for z, (gradient, hessian) in enumerate(steps):
@@ -149,10 +157,10 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
 
 
 def fit_apart(sources: Sequence[Source], hyper: Hyper, n_factors: Sequence[int], seed: int, machine: Machine,
-              after_sweep: Callable[[], None] = lambda: None) -> Factors:
+              after_sweep: Callable[[], None] = lambda: None, start: Start | None = None) -> Factors:
     """Learn every domain as if there were no other. What a visitor brings along is how they use the scale."""
-    parts = [fit([source], Ties(False, False, source.attributes is not None), hyper, n, seed, machine, after_sweep)
-             for source, n in zip(sources, n_factors, strict=True)]
+    parts = [fit([source], Ties(False, False, source.attributes is not None), hyper, n, seed, machine, after_sweep,
+                 start and start.only(source.name)) for source, n in zip(sources, n_factors, strict=True)]
     if len(parts) == 1:
         return parts[0]
     shapes = tuple(part.people.shapes[0] for part in parts)
@@ -238,7 +246,8 @@ class About:
     agreement: list[Floats]      # (Q,) how far an axis of choices means the same as in the first domain
 
 
-def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, machine: Machine) -> About:
+def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, machine: Machine,
+                start: Start | None = None) -> About:
     """One analysis of the choices in all domains that people or things tie together.
 
     Where attributes alone tie them every domain has one of its own, and the axes of two have nothing in common.
@@ -258,6 +267,10 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
         of_domains = _counts(person, n_people), _counts(thing, n_things)
         chosen, choosers = learn_choices(by_user, by_item, of_domains, hyper.places, np.random.default_rng(seed),
                                          machine)
+        if start is not None:
+            names = [s.name for s in group]
+            chosen = start.as_before(chosen, "chosen", names, things, by_item.n_chosen)
+            choosers = start.as_before(choosers, "choosers", names, people, by_user.n_chosen)
         counts = of_domains[1].sum(axis=1)
         logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
         spread = max(logs.std(), NARROWEST)
@@ -320,6 +333,17 @@ def draw_weights(n: NDArray[np.int64], power: float) -> Floats:
     return out
 
 
+def _alike(sources: Sequence[Source], shapes: Sequence[int], ties: Ties) -> list[list[int]]:
+    """Domains with as many numbers of a shape, all of ratings or all of events, where choices mean the same in all;
+    otherwise each by itself."""
+    if not ties.choices:
+        return [[z] for z in range(len(sources))]
+    groups: dict[tuple[int, int], list[int]] = {}
+    for z, s in enumerate(sources):
+        groups.setdefault((shapes[z], s.least), []).append(z)
+    return list(groups.values())
+
+
 def _fitting(agreement: Floats, n: int, beyond: float) -> Floats:
     """Agreement of n factors, of which the first lie along axes of choices."""
     return np.concatenate([agreement[:n], np.full(max(0, n - len(agreement)), beyond)])
@@ -357,11 +381,12 @@ class _Side:
         self.apart: list[Lists | None] = [None] * n        # ratings of rows that no other domain has
         self.tied: list[_Tied] = []
         self.rated: list[NDArray[np.bool_]] = []
+        self.alone: list[Any] = []                         # codes of those with ratings in this domain and no other
         self.entity: list[NDArray[np.int32]] = []          # rows among the people, or things, of all domains
         self.patterns = np.zeros(0, np.int64)              # of each of these, a bit for each domain with ratings
         self.about: list[Any] = [None] * n
         self.guess: list[Floats] = []
-        self.pooled = False
+        self.alike: Sequence[Sequence[int]] = []
         self.attributes: list[AttributeRegression | None] = [None] * n
         self.weights: list[Floats] = [np.empty(0)] * n
         self.mean: list[Any] = [None] * n
@@ -369,7 +394,6 @@ class _Side:
         self.square: list[Any] = [None] * n
         self.trust: list[Any] = [None] * n
         self.sums: list[tuple[Floats, Floats]] = []
-        self.moments: dict[tuple[int, int], tuple[Floats, float]] = {}
 
     @classmethod
     def of(cls, machine: Machine, sources: Sequence[Source], by_user: bool, shapes: tuple[int, ...],
@@ -388,6 +412,7 @@ class _Side:
         several = np.bitwise_count(patterns) > 1 if hasattr(np, "bitwise_count") else _popcount(patterns) > 1
         for z, s in enumerate(sources):
             alone = ~several[entity[z]]
+            out.alone.append(machine.put(np.flatnonzero(alone & out.rated[z])))
             kept = alone[row[z]]
             parts = (row[z], other[z], s.level) if kept.all() else (row[z][kept], other[z][kept], s.level[kept])
             out.apart[z] = machine.side(*parts, n_rows[z], n_others[z], s.n_levels)
@@ -404,13 +429,16 @@ class _Side:
                 kept = place[row[z]] >= 0
                 lists.append(machine.side(place[row[z][kept]], other[z][kept], sources[z].level[kept], len(members),
                                           n_others[z], sources[z].n_levels))
-            out.tied.append(_Tied(domains, codes, lists, np.ones(len(members))))
+            n_shape, n_all = (sum(own) for own in ([shapes[z] for z in domains], [shapes[z] + size for z in domains]))
+            out.tied.append(_Tied(domains, codes, lists, np.ones(len(members)), np.zeros((n_all, n_all)),
+                                  np.zeros((n_shape, n_shape))))
         return out
 
-    def set_about(self, about: Sequence[Floats], pooled: bool) -> None:
+    def set_about(self, about: Sequence[Floats], alike: Sequence[Sequence[int]]) -> None:
+        """alike: the domains whose rows mean the same, and so have one regression on what is known about them."""
         self.about = [self.machine.put(x) for x in about]
         self.guess = [np.zeros((x.shape[1], t + self.size)) for x, t in zip(about, self.shapes, strict=True)]
-        self.pooled = pooled and len(about) > 1
+        self.alike = alike
 
     def start(self, z: int, rows: Floats) -> None:
         from pclf.engines.cpu_rows import squares
@@ -433,7 +461,7 @@ class _Side:
     def step(self, other: "_Side", bases: Sequence[Floats], tilt: Sequence[Floats]) -> list[tuple[Floats, Floats]]:
         """A Newton step of every row, given those of the other side. Gradient and Hessian of `base`, a domain."""
         of_bases, machine = [], self.machine
-        self.sums, self.moments = [], {}
+        self.sums = []
         for z, base in enumerate(bases):
             gradient, hessian, shape_cov, cov = machine.step(
                 self.apart[z], self.rows[z], self.square[z], self.trust[z], other.rows[z], other.square[z],
@@ -457,8 +485,8 @@ class _Side:
         ends = np.cumsum([0, *(self.shapes[z] + self.size for z in domains)])
         rows, means = (np.concatenate([machine.get(x[z][machine.put(codes)]) for z, codes in
                                        zip(domains, tied.codes, strict=True)], axis=1) for x in (self.rows, self.mean))
-        covs = np.zeros((ends[-1], ends[-1]))
-        shape_covs, weighted = np.zeros_like(covs), np.zeros_like(covs)
+        at_shapes = self.population.shape_places(domains)
+        tied.cov[:], tied.shape_cov[:] = 0, 0
         squares = [np.zeros((len(rows), self.square[z].shape[1]), np.float32) for z in domains]
         for some in (slice(i, i + TOGETHER) for i in range(0, len(rows), TOGETHER)):
             gradient = np.concatenate([g[some] for g, _ in parts], axis=1)
@@ -466,10 +494,8 @@ class _Side:
             before = trust.copy()
             cov = joint_steps(self.population, domains, rows[some], means[some], trust, gradient,
                               [h[some] for _, h in parts])
-            covs += cov.sum(axis=0)
-            shape_covs += np.einsum("n,nij->ij", before, cov)
-            gap = rows[some] - means[some]
-            weighted += np.einsum("n,nij->ij", trust, cov) + gap.T @ (trust[:, None] * gap)
+            tied.cov[:] += cov.sum(axis=0)
+            tied.shape_cov[:] += np.einsum("n,nij->ij", before, cov[:, at_shapes[:, None], at_shapes])
             for i, z in enumerate(domains):
                 lower = np.tril_indices(self.size)
                 f = rows[some, ends[i] + self.shapes[z]:ends[i + 1]]
@@ -479,13 +505,6 @@ class _Side:
             at, own = machine.put(codes), slice(ends[i], ends[i + 1])
             self.rows[z][at], self.square[z][at] = machine.put(rows[:, own]), machine.put(squares[i])
             self.trust[z][at] = machine.put(tied.trust)
-            shape_cov, cov = self.sums[z]
-            t = self.shapes[z]
-            self.sums[z] = shape_cov + shape_covs[own, own][:t, :t], cov + covs[own, own]
-        for (i, a), (j, b) in combinations(enumerate(domains), 2):
-            at = np.concatenate([np.arange(ends[i], ends[i + 1]), np.arange(ends[j], ends[j + 1])])
-            so_far, n = self.moments.get((a, b), (0.0, 0.0))
-            self.moments[a, b] = so_far + weighted[np.ix_(at, at)], n + len(rows)
 
     def learn(self, hyper: Hyper, ties: Ties, agreement: Sequence[Floats], *, fixed_shape: bool) -> None:
         """The population of the rows as they are. fixed_shape: the mean of a shape is 0 but for what is known.
@@ -493,47 +512,50 @@ class _Side:
         agreement: how far a factor means the same in a domain as in others.
         """
         common = np.flatnonzero(np.min(agreement, axis=0) > ALIKE)
-        pooled = self._pooled_weights(hyper) if self.pooled else self.guess
-        for z in range(len(self.rows)):
-            weights = self._regression(z, pooled[z], hyper, fixed_shape)
-            regression = self.attributes[z]
+        for domains in self.alike:
+            self._regress(domains, hyper, fixed_shape)
+        for z, regression in enumerate(self.attributes):
             if regression is not None:
-                residual = self.machine.get(self.rows[z]) - self.machine.get(self.about[z] @ self.machine.put(weights))
-                regression.add(residual, self.rated[z])
-            self.weights[z] = weights
+                told = self.about[z] @ self.machine.put(self.weights[z])
+                regression.add(self.machine.get(self.rows[z]) - self.machine.get(told), self.rated[z])
         with_attributes = [z for z, r in enumerate(self.attributes) if r is not None]
         if with_attributes:
             AttributeRegression.solve_together(
                 [r for r in self.attributes if r is not None], [self.shapes[z] for z in with_attributes], common,
                 [self.population.own[z] for z in with_attributes])
-        own, numbers = [], []
         for z in range(len(self.rows)):
             self.expect(z, self.weights[z])
-            seen = self._seen(z)
-            gaps, trust, get = (self.rows[z] - self.mean[z])[seen], self.trust[z][seen], self.machine.get
-            t = self.shapes[z]
-            shape_cov, cov = self.sums[z]
-            own.append(covariance(get(gaps.T @ gaps) + cov,
-                                  get(gaps[:, :t].T @ (trust[:, None] * gaps[:, :t])) + shape_cov, len(gaps)))
-            numbers.append(len(gaps))
-        if len(own) > 1 and ties.any:
-            own = [self._near_kin(z, own, numbers, hyper, common) for z in range(len(own))]
-        population = self.population.with_own(own)
-        if self.moments:
+        expected, worth = self.population, 0.0
+        if len(self.rows) > 1 and ties.any:
+            own = [self._kin(z, common) for z in range(len(self.rows))]
             guess = _between(self.shapes, agreement, hyper.habit if fixed_shape else hyper.sameness)
-            between = dict(population.between)
-            for (a, b), (moments, n) in self.moments.items():
-                between[a, b] = learned_between(moments, len(own[a]), n, guess[a, b], hyper.kin)
-            population = population.with_between(between)
-        self.population = population
+            expected, worth = replace(self.population, own=tuple(own), between=guess), hyper.kin
+        self.population = learned(self.population, self._moments(), expected, worth)
 
-    def _near_kin(self, z: int, own: Sequence[Floats], numbers: Sequence[int], hyper: Hyper,
-                  common: NDArray[np.intp]) -> Floats:
-        """A covariance between what a domain's rows say and what those of the others do, on axes that mean the same."""
-        size, t = len(own[z]), self.shapes[z]
-        others = [y for y in range(len(own)) if y != z]
+    def _moments(self) -> list[Moments]:
+        """How far rows are from where they are expected: of those in one domain, and of those in the same several."""
+        out, get = [], self.machine.get
+        for z, (alone, (shape_cov, cov)) in enumerate(zip(self.alone, self.sums, strict=True)):
+            gaps, trust, t = (self.rows[z] - self.mean[z])[alone], self.trust[z][alone], self.shapes[z]
+            trusted = get(gaps[:, :t].T @ (trust[:, None] * gaps[:, :t])) + shape_cov
+            if len(alone):
+                out.append(Moments([z], trusted_squares(get(gaps.T @ gaps) + cov, trusted, np.arange(t)), len(alone)))
+        for tied in self.tied:
+            parts = [get((self.rows[z] - self.mean[z])[self.machine.put(codes)])
+                     for z, codes in zip(tied.domains, tied.codes, strict=True)]
+            joint, at = np.concatenate(parts, axis=1), self.population.shape_places(tied.domains)
+            trusted = joint[:, at].T @ (tied.trust[:, None] * joint[:, at]) + tied.shape_cov
+            out.append(Moments(tied.domains, trusted_squares(joint.T @ joint + tied.cov, trusted, at), len(joint)))
+        return out
+
+    def _kin(self, z: int, common: NDArray[np.intp]) -> Floats:
+        """The covariance that a domain's rows would have if they were like those of the others, on axes that mean the
+        same."""
+        own, t = self.population.own, self.shapes[z]
+        size = len(own[z])
+        numbers = [int(rated.sum()) for rated in self.rated]
         expected, weight = np.zeros((size, size)), 0.0
-        for y in others:
+        for y in (y for y in range(len(own)) if y != z):
             n = min(t, self.shapes[y])
             mine = np.concatenate([np.arange(n), t + common])
             theirs = np.concatenate([np.arange(n), self.shapes[y] + common])
@@ -543,8 +565,7 @@ class _Side:
             block[np.ix_(rest, rest)] = own[z][np.ix_(rest, rest)]
             expected += numbers[y] * block
             weight += numbers[y]
-        n = numbers[z]
-        return raised((n * own[z] + hyper.kin * expected / max(weight, 1e-9)) / (n + hyper.kin))
+        return expected / weight if weight else own[z]
 
     def result(self) -> list[Floats]:
         """All rows: those without ratings are where they are expected, given the same person's rows elsewhere."""
@@ -567,8 +588,27 @@ class _Side:
     def _seen(self, z: int) -> Any:
         return slice(None) if self.rated[z].all() else self.machine.put(np.flatnonzero(self.rated[z]))
 
-    def _normal(self, z: int, guess: Floats) -> tuple[Floats, Floats, Floats]:
-        """The normal equations of a domain's regression around a guess, and the mean squares of its columns."""
+    def _regress(self, domains: Sequence[int], hyper: Hyper, fixed_shape: bool) -> None:
+        """One regression of the rows of some domains, near the guess: by least squares for the first column of `about`,
+        which is 1.
+
+        Were each domain to depart from it by its own rows, those of a small one would run away: what is rated there is
+        what a large one likes, so its rows stand above their means, which would follow them sweep after sweep.
+        """
+        parts = [self._normal(z) for z in domains]
+        n = [max(1, int(self.rated[z].sum())) for z in domains]
+        squares = np.average([part[2] for part in parts], axis=0, weights=n)
+        products, moments = (np.sum([part[i] for part in parts], axis=0) for i in (0, 1))
+        penalty = hyper.ridge * squares + 1e-9
+        penalty[0] = 1e-3
+        found = np.linalg.solve(products + np.diag(penalty), moments)
+        for z in domains:
+            self.weights[z] = self.guess[z] + found
+            if fixed_shape:
+                self.weights[z][0, :self.shapes[z]] = 0
+
+    def _normal(self, z: int) -> tuple[Floats, Floats, Floats]:
+        """The normal equations of a domain's regression around its guess, and the mean squares of its columns."""
         seen, get = self._seen(z), self.machine.get
         x, y = self.about[z][seen], self.rows[z][seen]
         regression = self.attributes[z]
@@ -576,30 +616,7 @@ class _Side:
             y = y - self.machine.put(regression.means())[seen]
         weighted = self.trust[z][seen][:, None] * x
         squares = get((x**2).mean(0)) if len(x) else np.ones(x.shape[1])
-        return get(x.T @ weighted), get(weighted.T @ (y - x @ self.machine.put(guess))), squares
-
-    def _regression(self, z: int, guess: Floats, hyper: Hyper, fixed_shape: bool) -> Floats:
-        """Weights of the columns of `about`: of the first, which is 1, by least squares, of the others near a guess."""
-        products, moments, squares = self._normal(z, guess)
-        weights = guess + _ridge(products, moments, squares, hyper.ridge)
-        if fixed_shape:
-            weights[0, :self.shapes[z]] = 0
-        return weights
-
-    def _pooled_weights(self, hyper: Hyper) -> list[Floats]:
-        """One regression over all domains with as many levels' shapes, from which each departs."""
-        out = list(self.guess)
-        for t in set(self.shapes):
-            domains = [z for z, own in enumerate(self.shapes) if own == t]
-            if len(domains) > 1:
-                parts = [self._normal(z, self.guess[z]) for z in domains]
-                n = np.array([max(1, int(self.rated[z].sum())) for z in domains])
-                squares = np.average([part[2] for part in parts], axis=0, weights=n)
-                products, moments = (np.sum([part[i] for part in parts], axis=0) for i in (0, 1))
-                found = _ridge(products, moments, squares, hyper.ridge)
-                for z in domains:
-                    out[z] = self.guess[z] + found
-        return out
+        return get(x.T @ weighted), get(weighted.T @ (y - x @ self.machine.put(self.guess[z]))), squares
 
 
 @dataclass(frozen=True)
@@ -609,14 +626,9 @@ class _Tied:
     domains: list[int]
     codes: list[NDArray[np.int32]]      # (n,) in each of these
     lists: list[Lists]                  # their ratings there
-    trust: Floats                       # (n,) changed by every step
-
-
-def _ridge(products: Floats, moments: Floats, squares: Floats, ridge: float) -> Floats:
-    penalty = ridge * squares + 1e-9
-    penalty[0] = 1e-3
-    out: Floats = np.linalg.solve(products + np.diag(penalty), moments)
-    return out
+    trust: Floats                       # (n,) changed by every step, as are the sums of their covariances:
+    cov: Floats                         # (N, N)
+    shape_cov: Floats                   # (T, T) times the trust
 
 
 def _popcount(x: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,13 +13,15 @@ elsewhere are expected at
 Shapes of people follow a Student distribution, since a few are far from all others: it is the Gaussian with S_xx / t,
 where t, the *trust* in a person, is less the farther out their shapes are; factors are Gaussian given the shapes.
 
-A block between domains is S_aa^(1/2) K S_bb^(1/2). K, a correlation, begins at a guess, and is learned from the rows of
-those who rate in both.
+A block between domains is S_aa^(1/2) K S_bb^(1/2). K, a correlation, begins at a guess; `learned` finds S from the rows
+of all.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,7 @@ from pclf.factors.rows import Floats
 
 SMALLEST = 1e-6      # variance of a row in any direction
 HIGHEST = 0.999      # correlation between two domains
+ROUNDS = 30          # of completing what is missing, a sweep: the covariances are small, and their EM is slow
 
 
 @dataclass(frozen=True)
@@ -91,17 +94,20 @@ class Population:
         out: Floats = np.concatenate([gaps[z] for z in given], axis=1) @ slope
         return out
 
-    def with_own(self, own: Sequence[Floats]) -> "Population":
-        return replace(self, own=tuple(own))
-
-    def with_between(self, between: Mapping[tuple[int, int], Floats]) -> "Population":
-        """With other correlations; where more than two domains make them contradict each other, all are lowered."""
-        made = replace(self, between=dict(between))
-        if len(self.own) > 2:
+    def with_covariance(self, covariance: Floats) -> "Population":
+        """The same with another S. Where it ties domains too closely to compute with, all ties are loosened."""
+        starts = np.cumsum([0, *self.sizes])
+        ends = [slice(a, b) for a, b in pairwise(starts)]
+        own = tuple(covariance[at, at] for at in ends)
+        inverse_roots = [power(block, -0.5) for block in own]
+        between = {(a, b): inverse_roots[a] @ covariance[ends[a], ends[b]] @ inverse_roots[b]
+                   for a, b in combinations(range(len(own)), 2)}
+        made = replace(self, own=own, between=between)
+        if between:
             smallest = np.linalg.eigvalsh(correlation(made))[0]
             if smallest < 1 - HIGHEST:
                 lower = HIGHEST / (1 - smallest)
-                made = replace(self, between={pair: lower * k for pair, k in between.items()})
+                made = replace(made, between={pair: lower * k for pair, k in between.items()})
         return made
 
 
@@ -111,32 +117,54 @@ def correlation(population: Population) -> Floats:
     return plain.covariance
 
 
-def learned_between(moments: Floats, split: int, n: float, guess: Floats, worth: float) -> Floats:
-    """K of two domains from the sums of squares of n people's rows in both, laid end to end. (D_a, D_b)
+class Moments(NamedTuple):
+    """What rows say about the covariance: those of people with ratings in the same domains, laid end to end."""
 
-    guess: what is expected before, worth so many people.
+    domains: Sequence[int]
+    squares: Floats      # (N, N) sum over these people of E[gap gap']
+    n: int
+
+
+def trusted_squares(whole: Floats, trusted: Floats, shapes: NDArray[np.intp]) -> Floats:
+    """Sums of squares of rows in which each person's shapes count as much as they are trusted.
+
+    whole: sums of squares of the rows, (N, N). trusted: of their shapes, times the trust, (T, T). shapes: where these
+    are. What factors have beyond their regression on shapes stays as it is.
     """
-    a, b, cross = moments[:split, :split], moments[split:, split:], moments[:split, split:]
-    found = power(a, -0.5) @ cross @ power(b, -0.5) if n > 0 else guess
-    k: Floats = (n * found + worth * guess) / max(n + worth, 1e-12)
-    largest = float(np.linalg.norm(k, 2))
-    k *= min(1.0, HIGHEST / max(largest, 1e-12))
-    return k
+    out = whole.copy()
+    rest = np.setdiff1d(np.arange(len(whole)), shapes)
+    xx, xf = np.ix_(shapes, shapes), np.ix_(shapes, rest)
+    by_shape = np.linalg.solve(whole[xx] + 1e-9 * max(1.0, np.trace(whole[xx])) * np.eye(len(shapes)), whole[xf])
+    out[np.ix_(rest, rest)] += by_shape.T @ (trusted - whole[xx]) @ by_shape
+    out[xf] = trusted @ by_shape
+    out[xf[1].T, xf[0].T] = out[xf].T
+    out[xx] = trusted
+    return out
 
 
-def covariance(whole: Floats, trusted: Floats, n: int) -> Floats:
-    """Empirical Bayes: the covariance of n rows around their means, from sums of squares.
+def learned(population: Population, moments: Sequence[Moments], expected: Population, worth: float) -> Population:
+    """Empirical Bayes: the covariance over all domains that the rows ask for, by EM.
 
-    whole: of the rows, (D, D). trusted: of their shapes, each counting as much as it is trusted, (T, T).
+    Hardly anybody rates everywhere, and those who do are not like the others: what is rated in a small domain is mostly
+    what is popular in a large one. So rows that are missing are completed by what the others say about them,
+
+        E[e_b e_b']  =  A E[e_a e_a'] A' + (S_bb - A S_ab)         A = S_ba S_aa^-1
+
+    instead of comparing the rows of one domain with those of another.
+
+    expected: what it is before, worth so many people.
     """
-    n, t = max(1, n), len(trusted)
-    trusted = trusted / n
-    out = whole / n
-    by_shape = np.linalg.solve(out[:t, :t] + 1e-9 * np.eye(t), out[:t, t:])         # regression of factors on shapes
-    out[t:, t:] += by_shape.T @ (trusted - out[:t, :t]) @ by_shape
-    out[:t, t:] = trusted @ by_shape
-    out[t:, :t], out[:t, :t] = out[:t, t:].T, trusted
-    return raised(out)
+    whole, prior = population.covariance, expected.covariance
+    for _ in range(ROUNDS if len(population.own) > 1 else 1):
+        total, n = worth * prior, worth
+        for known in moments:
+            at = population.places(known.domains)
+            slope = np.linalg.solve(whole[np.ix_(at, at)], whole[at])                        # A', (N, D)
+            total = total + slope.T @ known.squares @ slope + known.n * (whole - whole[:, at] @ slope)
+            n += known.n
+        whole = total / max(n, 1e-12)
+        whole = (whole + whole.T) / 2
+    return population.with_covariance(raised(whole))
 
 
 def raised(matrix: Floats) -> Floats:

@@ -18,9 +18,10 @@ class Bridge:
     """What one bridge does to the error of a domain, on ratings held out of a trial."""
 
     kind: str            # people, things or attributes
-    percent: float       # change of the mean absolute error; negative is better
+    percent: float       # change of the mean absolute error for people who are known in the domain; negative is better
     used: bool
     text: str
+    visitors: float | None = None        # the same for people who are known elsewhere alone, where there were some
 
     def __str__(self) -> str:
         return self.text
@@ -43,14 +44,15 @@ class Transfer:
         return "\n".join([*map(str, self.bridges.values()), self.text])
 
     def to_list(self) -> list[Any]:
-        return [self.weight, self.gain, self.text, [[b.kind, b.percent, b.used, b.text] for b in self.bridges.values()]]
+        return [self.weight, self.gain, self.text,
+                [[b.kind, b.percent, b.used, b.text, b.visitors] for b in self.bridges.values()]]
 
     @staticmethod
     def is_list(kept: Any) -> bool:
         """what a transfer is kept as: weight, gain, text, bridges"""
         def bridge(found: Any) -> bool:
-            return (isinstance(found, list) and len(found) == 4 and found[0] in BRIDGES and finite(found[1])
-                    and type(found[2]) is bool and type(found[3]) is str)
+            return (isinstance(found, list) and len(found) == 5 and found[0] in BRIDGES and finite(found[1])
+                    and type(found[2]) is bool and type(found[3]) is str and (found[4] is None or finite(found[4])))
 
         return (isinstance(kept, list) and len(kept) == 4 and share(kept[0]) and (kept[1] is None or finite(kept[1]))
                 and type(kept[2]) is str and isinstance(kept[3], list) and all(map(bridge, kept[3])))
@@ -74,8 +76,8 @@ def single_bridges(ties: Ties) -> dict[str, Ties]:
     return {kind: Ties(**{other: other == kind for other in BRIDGES}) for kind in BRIDGES if getattr(ties, kind)}
 
 
-def bridge_text(kind: str, domain: str, data: Ratings, percent: float, used: bool) -> str:
-    """What a bridge brought, for the owner of a shop."""
+def bridge_text(kind: str, domain: str, data: Ratings, percent: float, visitors: float | None, used: bool) -> str:
+    """What a bridge brought, for the owner of a shop. percent, visitors: see `Bridge`."""
     others = [name for name in data.domains if name != domain]
     if kind == "people":
         shared = _in_both(data, domain, "users")
@@ -90,12 +92,22 @@ def bridge_text(kind: str, domain: str, data: Ratings, percent: float, used: boo
         what = f"the items of {domain} have attributes ({_listed(columns)}"
         what += f"), as those of {_listed(others)} have" if others else ")"
     if not used:
-        return (f"{kind}: {what}; that brings nothing, it would raise the error of {domain} by {percent:.1f} %, so it "
-                f"is not used.")
+        harm = f"it would raise the error of {domain} by {percent:.1f} %" if percent > 0 else \
+            f"with it, held-out ratings of {domain} seem less probable"
+        return f"{kind}: {what}; that brings nothing, {harm}, so it is not used."
+    if visitors is not None and visitors < -SMALL:
+        return (f"{kind}: {what}; knowing that lowers the error of {domain} by {-visitors:.1f} % for visitors, who "
+                f"never rated there; for people who did, it {_changes(percent)}.")
     if percent > -SMALL:
         return (f"{kind}: {what}; that brings nothing to people who are known in {domain}, and may help those who are "
                 f"new.")
-    return f"{kind}: {what}; knowing that lowers the error of {domain} by {abs(percent):.1f} %."
+    return f"{kind}: {what}; knowing that lowers the error of {domain} by {-percent:.1f} %."
+
+
+def _changes(percent: float) -> str:
+    if abs(percent) < SMALL:
+        return "does not change the error"
+    return f"{'raises' if percent > 0 else 'lowers'} the error by {abs(percent):.1f} %"
 
 
 def _in_both(data: Ratings, domain: str, side: str) -> int:

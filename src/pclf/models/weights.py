@@ -24,6 +24,7 @@ FACTORS = tuple(np.round(np.linspace(1, 0, 21), 2).tolist())
 FLOOR = 1e-4         # of a probability that is pooled
 TRIAL = 100_000      # ratings, about, that are enough for a trial
 EVENT = 3            # ratings that are worth as much as an event with its absences
+VISITORS = 0.1       # of the people in several domains, who are strangers to one of them in a trial
 SURE = 2.0           # standard errors that a gain must have of many users, and more of few
 
 
@@ -44,13 +45,29 @@ def some_users(data: Ratings, rng: np.random.Generator) -> Ratings:
 
 
 def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 0.2) -> tuple[Ratings, Ratings]:
-    """A share of every user's ratings, at least one where there are two. (training, held out)"""
+    """A share of every user's ratings, at least one where there are two. (training, held out)
+
+    Some people who rate in several domains become visitors: all that they rated in one of them is held out.
+    """
     masks = {}
     for name, d in data.domains.items():
         count = np.bincount(d.user, minlength=d.n_users)
         held_out = np.maximum(1, np.floor(fraction * count))
         masks[name] = (random_places(d.user, rng) < held_out[d.user]) & (count[d.user] > 1)
+    if data.shared_users:
+        for (name, d), away in zip(data.domains.items(), _visitors(data, rng), strict=True):
+            masks[name] |= away[d.user]
     return data.select({name: ~mask for name, mask in masks.items()}), data.select(masks)
+
+
+def _visitors(data: Ratings, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
+    """Which users of each domain are visitors there: one in ten of those who rate elsewhere too, in one domain each."""
+    rates = np.zeros((data.n_users, len(data.domains)), bool)
+    for z, (d, rows) in enumerate(zip(data.domains.values(), data.user_rows, strict=True)):
+        rates[rows[d.user], z] = True
+    drawn = (rates.sum(axis=1) > 1) & (rng.random(data.n_users) < VISITORS)
+    domain = (rates * rng.random(rates.shape)).argmax(axis=1)
+    return [(drawn & (domain == z))[rows] for z, rows in enumerate(data.user_rows)]
 
 
 def pool(factors: Floats, mixture: Floats, weight: float) -> Floats:
