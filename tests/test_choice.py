@@ -7,10 +7,11 @@ from scipy.sparse import csr_array, vstack
 import pclf
 from pclf.choice import Choice, graded, learn
 from pclf.choice.crossing import learn_crossing
-from pclf.choice.gram import gram, inverse, quadratic, sums
+from pclf.choice.gram import gram, in_strips, inverse, quadratic, sums, sums_of_strips
 from pclf.choice.items import learn_items
-from pclf.choice.rows import as_rows, taken
-from pclf.choice.validate import PENALTIES, Calibration, Setting, find_setting, gain, hide, peak
+from pclf.choice.rows import Setting, as_rows, taken
+from pclf.choice.things import elsewhere, mean_row, places, translated
+from pclf.choice.validate import PENALTIES, Calibration, calibrate, find_setting, gain, hide, peak
 from pclf.errors import DataError
 
 RTOL = 2e-4      # float32 against float64
@@ -29,13 +30,21 @@ def rows_of(x):
     return as_rows(*np.nonzero(x), x[np.nonzero(x)], x.shape)
 
 
-def expected_by_hand(x, people, mean, penalty):
+def precision_by_hand(x, setting, block=lambda square: square):
+    """P as the formula says, with people counted by how much they chose."""
+    n = (x > 0).sum(axis=1)
+    weight = np.maximum(n, 1.0) ** -setting.even
+    square = (x * (weight / np.average(weight, weights=n))[:, None]).T @ x
+    own = setting.penalty + setting.doubt * np.diag(square)
+    return np.linalg.inv(block(square) + np.diag(own))
+
+
+def expected_by_hand(people, mean, precision):
     """The conditional mean of each item given all others, one regression at a time."""
-    precision = np.linalg.inv(x.T @ x + penalty * np.eye(x.shape[1]))
-    out = np.empty((len(people), x.shape[1]))
+    out = np.empty(people.shape)
     for u, row in enumerate(people):
-        for j in range(x.shape[1]):
-            others = np.arange(x.shape[1]) != j
+        for j in range(people.shape[1]):
+            others = np.arange(people.shape[1]) != j
             weights = -precision[others, j] / precision[j, j]
             out[u, j] = mean[u, j] + (row - mean[u])[others] @ weights
     return out
@@ -50,16 +59,20 @@ def test_the_fast_sums_are_the_products():
     np.testing.assert_allclose(precision, np.linalg.inv(square + 5 * np.eye(30)), rtol=RTOL, atol=1e-6)
     np.testing.assert_array_equal(precision, precision.T)
     np.testing.assert_allclose(sums(rows, precision), x @ precision, rtol=RTOL, atol=1e-6)
+    np.testing.assert_allclose(sums_of_strips(rows, in_strips(precision), 30), x @ precision, rtol=RTOL, atol=1e-6)
+    np.testing.assert_allclose(inverse(gram(rows), np.arange(30.0)), np.linalg.inv(square + np.diag(np.arange(30.0))),
+                               rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(quadratic(rows, precision), np.einsum("ui,ij,uj->u", x, precision, x), rtol=RTOL)
 
 
 def test_a_score_is_the_mean_of_an_item_given_all_others():
     x = matrix()
-    choice = learn([rows_of(x)], settings=[Setting(7.0, 0.3)])
+    setting = Setting(7.0, 0.3, even=0.5, doubt=0.2)
+    choice = learn([rows_of(x)], settings=[setting])
     people = x[:5]
     found = choice.scores(0, [rows_of(people)])
     mean = np.tile(0.3 * x.sum(axis=0) / (x.sum(axis=1) > 0).sum(), (5, 1))
-    wanted = expected_by_hand(x, people, mean, 7.0)
+    wanted = expected_by_hand(people, mean, precision_by_hand(x, setting))
     np.testing.assert_allclose(found[people == 0], wanted[people == 0], rtol=1e-3, atol=1e-5)
 
 
@@ -68,17 +81,22 @@ def test_without_the_mean_it_is_ease():
     x = (matrix() > 0).astype(float)
     precision = np.linalg.inv(x.T @ x + 7 * np.eye(30))
     b = np.eye(30) - precision / np.diag(precision)
-    found = learn([rows_of(x)], settings=[Setting(7.0, 0.0)]).scores(0, [rows_of(x[:9])])
+    found = learn([rows_of(x)], settings=[Setting.ease(7.0)]).scores(0, [rows_of(x[:9])])
     np.testing.assert_allclose(found[x[:9] == 0], (x[:9] @ b)[x[:9] == 0], rtol=1e-3, atol=1e-5)
 
 
-def test_a_tail_is_as_if_its_block_were_the_diagonal_of_its_row_sums():
-    x, penalty = matrix(), 7.0
-    items = learn_items(rows_of(x), penalty, core=12)
-    block = x.T @ x
+@pytest.mark.parametrize("n_people", [80, 10])
+def test_a_tail_is_as_if_its_block_were_the_diagonal_of_its_row_sums(n_people):
+    """Where people are fewer than items of the core, sums are taken over pairs of people instead."""
+    x, setting = matrix(n_people), Setting(7.0)
+    items = learn_items(rows_of(x), setting, core=12)
     tail = items.tail
-    block[np.ix_(tail, tail)] = np.diag(block[np.ix_(tail, tail)].sum(axis=1))
-    precision = np.linalg.inv(block + penalty * np.eye(30))
+
+    def lumped(square):
+        square[np.ix_(tail, tail)] = np.diag(square[np.ix_(tail, tail)].sum(axis=1))
+        return square
+
+    precision = precision_by_hand(x, setting, lumped)
     np.testing.assert_allclose(items.spread, np.diag(precision), rtol=RTOL)
     for given in (rows_of(x[:9]), x[:9]):
         np.testing.assert_allclose(items.times(given), x[:9] @ precision, rtol=1e-3, atol=1e-5)
@@ -90,7 +108,7 @@ def test_any_core_stays_positive_definite():
     x[0] = 1
     x[:, :20] = 1
     for core in (1, 20, 100, 300):
-        items = learn_items(rows_of(x), 1.0, core)
+        items = learn_items(rows_of(x), Setting(1.0), core)
         assert np.isfinite(items.spread).all()
         assert (items.spread > 0).all()
 
@@ -103,7 +121,8 @@ def test_the_crossing_is_a_ridge_and_leaves_its_own_people_out():
         crossing = learn_crossing(rows_of(y), rows_of(x), x.mean(axis=0), people, rng)
         assert crossing is not None
         penalty = _penalty_of(crossing, y, x)
-        choice = Choice((learn_items(rows_of(y), 9), learn_items(rows_of(x), 9)), (Setting(), Setting()),
+        items = tuple(learn_items(rows_of(of_one), Setting(9)) for of_one in (y, x))
+        choice = Choice(items, (Setting(), Setting()),
                         (Calibration(), Calibration()), (None, crossing))
         visitor = choice.scores(1, [rows_of(y[:3]), None])
         centred, wanted = y - y.mean(axis=0), x - x.mean(axis=0)
@@ -172,10 +191,23 @@ def test_hidden_choices_find_a_setting_and_a_calibration():
     known = vstack([shown, rows[300:]], format="csr")
     p = calibration.probability(learn([known], settings=[setting]).scores(0, [shown]), np.diff(shown.indptr))
     unseen = (shown.toarray() == 0) & (np.diff(rows[:300].indptr) >= 3)[:, None]    # the setting is of such people
+    assert len(np.unique(np.sort(p, axis=1)[:, -5:].round(9))) > 1000                # the best are not all alike
     for low, high in ((0, 0.05), (0.05, 0.15), (0.15, 1)):
         part = unseen & (p >= low) & (p < high)
         assert part.sum() > 100
         assert abs(p[part].mean() - (hidden.toarray() > 0)[part].mean()) < 0.04
+
+
+def test_a_better_item_is_always_more_probable():
+    """Also where few hidden choices came back, and beyond all that was seen when the curve was learned."""
+    rng = np.random.default_rng(0)
+    for n_people in (12, 100):
+        x = matrix(n_people, 40) > 0
+        shown, hidden = hide(rows_of(x * 1.0), rng)
+        curve = calibrate(rng.random(x.shape), shown, hidden)
+        p = curve.probability(np.geomspace(1e-3, 30, 200)[None, :], np.array([5.0]))[0]
+        assert (np.diff(p) > 0).all()
+        assert 0 < p[0] < p[-1] < 1
 
 
 def test_gain_and_peak_by_hand():
@@ -212,4 +244,70 @@ def test_numbers_that_cannot_be_inverted_are_refused():
         with pytest.raises(DataError, match="what a choice counts must be a finite number above 0; got"):
             learn([csr_array(np.array([[bad, 1.0], [1.0, 1.0]]))])
     with pytest.raises(DataError, match="choices must be of a moderate size; their sums, up to 3e"):
-        learn([csr_array(np.full((3, 3), 1e10))], settings=[Setting(1e-3, 0.0)])
+        learn([csr_array(np.full((3, 3), 1e10))], settings=[Setting.ease(1e-3)])
+
+
+def test_rows_of_another_catalogue_are_translated_by_their_things():
+    here, there = np.array([5, 2, 9]), np.array([2, 7, 5])                          # rows among all things
+    np.testing.assert_array_equal(places(here, there), [1, -1, 0])
+    x = np.array([[1.0, 2, 3], [0, 4, 0]])
+    np.testing.assert_array_equal(translated(rows_of(x), places(here, there), 3).toarray(), [[3, 1, 0], [0, 0, 0]])
+
+
+def test_what_is_popular_elsewhere_is_not_taken_for_popular_here():
+    """Everybody there chose the first item, and nobody here: there it counts less, and the mean is that of here."""
+    here, there = np.tile([0.0, 1, 1, 0], (60, 1)), np.tile([1.0, 1, 1, 1], (500, 1))
+    more = elsewhere([rows_of(here), rows_of(there)], [np.arange(4)] * 2, 0)
+    assert more.shape == (500, 4)
+    assert more.toarray()[0, 0] < 0.7 * more.toarray()[0, 1]
+    assert mean_row(rows_of(here), more)[0] < 0.25 < 0.75 < mean_row(rows_of(here), more)[1]
+
+
+def test_few_people_here_get_better_lists_by_what_goes_together_elsewhere():
+    x, codes = matrix(600, 30), np.random.default_rng(3).permutation(30)
+    here, there = x[:40], x[40:][:, codes]                                          # the same things by other codes
+    things = [np.arange(30), codes]
+    alone, tied = (learn([rows_of(here), rows_of(there)], None, t) for t in (None, things))
+    assert tied.settings[0].things > 0 == alone.settings[0].things
+    new = matrix(200, 30, seed=5)
+    shown, hidden = hide(rows_of(new), np.random.default_rng(0))
+    by = [gain(choice.scores(0, [shown, None]), shown, hidden).mean() for choice in (alone, tied)]
+    assert by[1] > by[0] + 0.02
+    kept = Choice.from_arrays("choice", tied.to_arrays("choice"), [30, 30], 600)
+    assert kept.settings == tied.settings
+
+
+def test_visitors_get_lists_by_the_things_they_chose_elsewhere():
+    """Nobody is known in both catalogues. Whoever chose even things there finds even things here, where lists of what
+    is popular alone would hold as many odd ones; and nothing that they have already."""
+    x = matrix(400, 30) > 0
+    frames = {name: {"user_id": [f"{name}{u}" for u in part.nonzero()[0]], "item_id": part.nonzero()[1],
+                     "rating": np.random.default_rng(0).integers(3, 6, part.sum())}
+              for name, part in (("a", x[:120]), ("b", x[120:]))}
+    data = pclf.Ratings.from_frames(frames, shared_items=True, scale=(1, 5))
+    model = pclf.PCLF(n_restarts=1).fit(data)
+    lists = model.recommend("a", [f"b{u}" for u in range(20, 60)], n=3, rank_by="chosen")
+    items = np.array([[int(r.item) for r in found] for found in lists])
+    users = np.arange(20, 60)
+    assert ((items + users[:, None]) % 2 == 0).mean() > 0.65
+    assert not x[120 + users[:, None], items].any()
+
+
+def test_inner_products_of_embeddings_sort_as_choices_do():
+    """With as many numbers as items they are exact, for people of the domain, visitors and guests."""
+    data = pclf.datasets.load("demo")
+    model = pclf.PCLF(n_restarts=1).fit(data)
+    exact, short = model.embeddings("books", 150), model.embeddings("books", 40)
+    assert exact.agreement > 0.99
+    assert 0.7 < short.agreement <= exact.agreement
+    guest = model.fold_in({"films": {data["films"].items.ids[0]: 5}})
+    for user, home in ((data["books"].users.ids[3], None), (data["films"].users.ids[0], "films"), (guest, None)):
+        wanted = model.recommend("books", user, n=5, rank_by="chosen", user_domain=home)
+        scores = exact.vectors @ exact.embedding(user, user_domain=home)
+        place = [data["books"].items.code(r.item) for r in wanted]
+        np.testing.assert_allclose(scores[place], [r.score for r in wanted], atol=2e-3)
+    table = exact.to_arrow()
+    assert table.column_names == ["item_id", "title", "vector"]
+    assert len(table) == data["books"].n_items
+    with pytest.raises(pclf.errors.ArgumentError, match="a model without lists has no vectors"):
+        pclf.PCLF(n_restarts=1, lists=False).fit(data).embeddings("books")

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from pclf.choice.rows import Rows
 from pclf.engines.cpu import cores
 from pclf.engines.kernels import compiled
+from pclf.engines.simd import load, minus, store, zeros
 from pclf.errors import DataError
 
 Floats = NDArray[np.floating[Any]]
 
 TILE = 64            # items worked on together
 STRIP = 1024         # columns of a sum worked on together: 4 KB of a row
+LANES = (0,) * 128   # columns of a strip that lies in one piece, whose sums are kept in registers
 
 
 def gram(rows: Rows, n_threads: int | None = None) -> NDArray[np.float32]:
@@ -32,19 +34,22 @@ def gram(rows: Rows, n_threads: int | None = None) -> NDArray[np.float32]:
     return out
 
 
-def inverse(lower: NDArray[np.float32], penalty: float) -> NDArray[np.float32]:
-    """(A + penalty I)^-1 of a symmetric matrix of which the lower triangle is given, by Cholesky; A is used up."""
+def inverse(lower: NDArray[np.float32], penalty: float | Floats) -> NDArray[np.float32]:
+    """(A + penalty I)^-1 of a symmetric matrix of which the lower triangle is given, by Cholesky; A is used up.
+
+    penalty: one for all, or one for each.   (V,)
+    """
     from scipy.linalg import lapack
 
     n = len(lower)
-    lower[np.diag_indices(n)] += np.float32(penalty)
+    lower[np.diag_indices(n)] += np.asarray(penalty, np.float32)
     kept = lower.diagonal().copy()
     factor, failed = lapack.spotrf(lower.T, lower=0, overwrite_a=1, clean=0)       # the transpose is in Fortran's order
     if not failed:
         found, failed = lapack.spotri(factor, lower=0, overwrite_c=1)
     if failed:
         raise DataError(f"choices must be of a moderate size; their sums, up to {kept.max():.0e}, cannot be "
-                        f"inverted with a penalty of {penalty:.3g}")
+                        f"inverted with a penalty of {np.min(penalty):.3g}")
     out: NDArray[np.float32] = found.T
     _mirror(out)
     return out
@@ -54,6 +59,24 @@ def sums(rows: Rows, table: NDArray[np.float32]) -> NDArray[np.float32]:
     """rows @ table, on this thread alone.   (people, columns)"""
     out = np.zeros((rows.shape[0], table.shape[1]), np.float32)
     _sums(rows.indptr, rows.indices, rows.data, table, out)
+    return out
+
+
+def in_strips(table: NDArray[np.float32]) -> NDArray[np.float32]:
+    """A table cut into strips of columns that lie in one piece each, the last one filled up with zeros: a strip that
+    fits into the cache is read many times.   (strips, rows, LANES)"""
+    n = -(-table.shape[1] // len(LANES))
+    out = np.zeros((n, len(table), len(LANES)), np.float32)
+    for s in range(n):
+        strip = table[:, s * len(LANES):(s + 1) * len(LANES)]
+        out[s, :, :strip.shape[1]] = strip
+    return out
+
+
+def sums_of_strips(rows: Rows, strips: NDArray[np.float32], n_columns: int) -> NDArray[np.float32]:
+    """`sums` with a table in strips: twice as fast for many rows.   (people, columns)"""
+    out = np.empty((rows.shape[0], n_columns), np.float32)
+    _sums_of_strips(rows.indptr, rows.indices, rows.data, strips, out)
     return out
 
 
@@ -104,6 +127,20 @@ def _sums(indptr: Any, item: Any, value: Any, table: Any, out: Any) -> None:
                 x, other = value[p], table[item[p], start:start + STRIP]
                 for j in range(len(row)):
                     row[j] += x * other[j]
+
+
+@compiled
+def _sums_of_strips(indptr: Any, item: Any, value: Any, strips: Any, out: Any) -> None:
+    few = np.empty(strips.shape[2], np.float32)
+    for s in range(len(strips)):
+        start, strip = s * len(few), strips[s]
+        n = min(len(few), out.shape[1] - start)
+        for i in range(len(out)):
+            total = zeros(strip, LANES)
+            for p in range(indptr[i], indptr[i + 1]):
+                total = minus(total, -value[p], load(strip, np.int64(item[p]), LANES))
+            store(few, 0, total)
+            out[i, start:start + n] = few[:n]
 
 
 @compiled

@@ -3,41 +3,48 @@
 A person's row x holds what each choice counts, 0 for what was not chosen, and is taken as drawn from a Gaussian whose
 precision is estimated with a ridge:
 
-    P = (X'X + penalty I)^-1                                                             (V, V)
+    P = (X'WX + penalty I + doubt diag(X'WX))^-1                                         (V, V)
+
+W counts people by how many items they chose, to the power of -even: one choice of many tells less than one of few. The
+doubt is worth a share of an item's own choices, as if some of what is given had been left out by chance at learning
+(Steck, "Autoencoders that don't overfit towards the Identity", NeurIPS 2020).
 
 Given all other items of the row, chosen or not, the mean of item j for a person whose mean row is m:
 
     E[x_j | others] = m_j - sum over i != j of (x_i - m_i) P_ij / P_jj   =   ((m - x) P)_j / P_jj     where x_j = 0
 
-With m = 0 this is EASE (Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019): its constraint of a
-zero diagonal is the division by P_jj. The mean row is for those who chose little. An item that few chose has weights of
-about 1 / (penalty + their number), so that one admirer cannot lift it.
+With m = 0, no doubt and W = I this is EASE (Steck, "Embarrassingly Shallow Autoencoders for Sparse Data", WWW 2019):
+its constraint of a zero diagonal is the division by P_jj. The mean row is for those who chose little. An item that few
+chose has weights of about 1 / (penalty + their number), so that one admirer cannot lift it.
 
 A large catalogue has a *core* of the items chosen most and a *tail*. Tail items are tied to the core, but not to each
-other: their block of X'X + penalty I is replaced by the diagonal D of its row sums, which is larger (as a quadratic
-form), so that all stays positive definite. With A and C the blocks (core, core) and (tail, core), B = D^-1 C:
+other: their block is replaced by the diagonal D of its row sums, which is larger (as a quadratic form), so that all
+stays positive definite. With A and C the blocks (core, core) and (tail, core), B = D^-1 C:
 
-    P_cc = (A + penalty I - C' B)^-1        P_tc = -B P_cc        P_jj = 1 / D_j + (B P_cc B')_jj  in the tail
+    P_cc = (A - C' B)^-1             P_tc = -B P_cc        P_jj = 1 / D_j + (B P_cc B')_jj  in the tail
 
 C is sparse, so that memory grows with the square of the core only.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
-from pclf.choice.gram import Floats, gram, inverse, quadratic, sums
-from pclf.choice.rows import Rows, taken
+from pclf.choice.gram import Floats, gram, in_strips, inverse, quadratic, sums, sums_of_strips
+from pclf.choice.rows import Rows, Setting, evened, taken
+from pclf.choice.things import mean_row
 from pclf.door import check_array, check_codes
 from pclf.errors import ModelFileError
 
 LARGEST = 1e12       # number in a file
 SMALLEST = 1e-12     # spread of an item
-CORE = 6000          # items: their square takes 144 MB
+CORE = 5000          # items: their square takes 100 MB
+MANY = 200           # people from whom on a copy of that square, in the order in which it is read, pays
 
 
 @dataclass(frozen=True)
@@ -63,11 +70,13 @@ class Items:
             pulled = rows[:, self.core] - (self.ties.T @ rows[:, self.tail].T).T
             by_core, tail = pulled @ self.precision, rows[:, self.tail]
         else:
+            if not len(self.tail):
+                return self._by_core(rows)
             tail = taken(rows, items=self.tail)
             pulled = taken(rows, items=self.core)
             if tail.nnz:
                 pulled = csr_array(pulled - tail @ self.ties)
-            by_core = sums(pulled, self.precision)
+            by_core = self._by_core(pulled)
             tail = tail.toarray()
         out = np.empty((rows.shape[0], self.n_items), np.float32)
         out[:, self.core] = by_core
@@ -76,8 +85,29 @@ class Items:
 
     def expected(self, rows: Rows, mean_times: Floats) -> NDArray[np.float32]:
         """What each item would count, if it is not chosen yet. mean_times: m P of each or of all.   (people, V)"""
-        out: NDArray[np.float32] = (mean_times - self.times(rows)) / self.spread
+        out = self.times(rows)
+        np.subtract(mean_times, out, out=out)
+        out *= self._scale
         return out
+
+    def _by_core(self, rows: Rows) -> NDArray[np.float32]:
+        if rows.shape[0] < MANY:
+            return sums(rows, self.precision)
+        return sums_of_strips(rows, self._strips, len(self.core))
+
+    @cached_property
+    def _strips(self) -> NDArray[np.float32]:
+        return in_strips(self.precision)
+
+    @cached_property
+    def mean_times(self) -> NDArray[np.float32]:
+        """m P, where m is the mean row.   (V,)"""
+        out: NDArray[np.float32] = self.times(self.mean[None, :])[0]
+        return out
+
+    @cached_property
+    def _scale(self) -> NDArray[np.float32]:
+        return np.reciprocal(self.spread)
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         plain = {name: getattr(self, name) for name in ("mean", "core", "tail", "precision", "own", "spread")}
@@ -109,24 +139,37 @@ class Items:
                    numbers("own", low=0, items=len(tail)), numbers("spread", low=SMALLEST, items=n_items))
 
 
-def learn_items(rows: Rows, penalty: float, core: int = CORE, n_threads: int | None = None) -> Items:
-    """From the rows of those who chose anything; rows without a choice do not count."""
-    n_people, n_items = int(np.count_nonzero(np.diff(rows.indptr))), rows.shape[1]
+def learn_items(rows: Rows, setting: Setting, core: int = CORE, n_threads: int | None = None,
+                more: Rows | None = None) -> Items:
+    """From the rows of those who chose anything; rows without a choice do not count. more: see `things.elsewhere`."""
+    n_items, more = rows.shape[1], more if setting.things else None
+    mean, rows = mean_row(rows, more), evened(rows, setting.even)
+    if more is not None:
+        more = evened(more, setting.even) * np.float32(np.sqrt(setting.things))
+        rows = csr_array(vstack([rows, more], format="csr"))
     often = np.bincount(rows.indices, minlength=n_items)
     by_count = np.argsort(-often, kind="stable")
     inner, outer = (np.sort(part).astype(np.int32) for part in (by_count[:core], by_count[core:]))
-    mean = (np.bincount(rows.indices, rows.data, n_items) / max(1, n_people)).astype(np.float32)
+    own = setting.penalty + setting.doubt * np.bincount(rows.indices, rows.data.astype(np.float64)**2, n_items)
     of_core, of_tail = taken(rows, items=inner), taken(rows, items=outer)
     square = gram(of_core, n_threads)
     across = csr_array(of_tail.T @ of_core)                                              # (T, N) C
-    lumped = np.asarray(of_tail.T @ of_tail.sum(axis=1) + penalty, np.float32)              # (T,)   D
+    lumped = np.asarray(of_tail.T @ of_tail.sum(axis=1) + own[outer], np.float32)           # (T,)   D
     ties = _scaled(across, 1 / lumped)
-    if ties.nnz:
+    by_people = rows.shape[0] <= len(inner)                 # C = X_t' X_c: then the people are the shorter way around
+    if ties.nnz and by_people:
+        weighed = _scaled(of_tail.T.tocsr(), 1 / lumped)
+        square -= np.asarray(of_core.T @ ((of_tail @ weighed).toarray() @ of_core), np.float32)
+    elif ties.nnz:
         square -= gram(_scaled(across, 1 / np.sqrt(lumped)), n_threads)
-    precision = inverse(square, penalty)
+    precision = inverse(square, own[inner])
     spread = np.empty(n_items, np.float32)
     spread[inner] = precision.diagonal()
-    spread[outer] = 1 / lumped + quadratic(ties, precision, n_threads)
+    if by_people:
+        pairs = np.ascontiguousarray((of_core @ sums(of_core, precision).T).T, np.float32)            # X_c P X_c'
+        spread[outer] = 1 / lumped + quadratic(_scaled(of_tail.T.tocsr(), 1 / lumped), pairs, n_threads)
+    else:
+        spread[outer] = 1 / lumped + quadratic(ties, precision, n_threads)
     return Items(mean, inner, outer, precision, ties, np.reciprocal(lumped), spread)
 
 

@@ -11,8 +11,9 @@ from scipy.sparse import csr_array, hstack
 from pclf.choice.crossing import Crossing, learn_crossing
 from pclf.choice.gram import Floats
 from pclf.choice.items import CORE, LARGEST, Items, learn_items
-from pclf.choice.rows import Rows, taken
-from pclf.choice.validate import Calibration, Setting, find_setting
+from pclf.choice.rows import Rows, Setting, taken
+from pclf.choice.things import elsewhere
+from pclf.choice.validate import Calibration, find_setting
 from pclf.door import check_array, check_names
 from pclf.errors import DataError, ModelFileError
 
@@ -38,15 +39,14 @@ class Choice:
         n = next(rows.shape[0] for rows in chosen if rows is not None)
         here = csr_array((n, items.n_items), dtype=np.float32) if here is None else here
         been = np.diff(here.indptr) > 0
-        out = np.empty((n, items.n_items), np.float32)
         moved = self._moved(target, chosen, here, people)
-        if not been.all():
-            out[~been] = items.mean + (0 if moved is None else moved[~been])
+        mean = np.float32(pull) * items.mean_times
+        if been.all():
+            return items.expected(here, mean if moved is None else mean + items.times(moved))
+        out = np.empty((n, items.n_items), np.float32)
+        out[~been] = items.mean + (0 if moved is None else moved[~been])
         if been.any():
-            mean = items.times((pull * items.mean)[None, :])
-            if moved is not None:
-                mean = mean + items.times(moved[been])
-            out[been] = items.expected(taken(here, been), mean)
+            out[been] = items.expected(taken(here, been), mean if moved is None else mean + items.times(moved[been]))
         return out
 
     def probability(self, target: int, scores: Floats, n_chosen: NDArray[Any]) -> NDArray[np.float64]:
@@ -60,9 +60,9 @@ class Choice:
         if crossing is None or all(rows is None for z, rows in enumerate(chosen) if z != target):
             return None
         n, sizes = here.shape[0], [items.n_items for items in self.items]
-        elsewhere = stacked(chosen, target, n, sizes)
-        told = np.diff(elsewhere.indptr) > 0
-        move = crossing.move(elsewhere)
+        others = stacked(chosen, target, n, sizes)
+        told = np.diff(others.indptr) > 0
+        move = crossing.move(others)
         if people is not None and len(crossing.people):
             place = np.searchsorted(crossing.people, people).clip(max=len(crossing.people) - 1)
             own = (crossing.people[place] == people) & (np.diff(here.indptr) > 0)
@@ -90,15 +90,15 @@ class Choice:
         items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
         for z, n_items in enumerate(sizes):
             name = f"{prefix}.{z}"
-            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 4},
+            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 7},
                                   low=-LARGEST, high=LARGEST).tolist()
             curve = check_array(f"{name}.curve", arrays[f"{name}.curve"], dtype="float64", low=-LARGEST, high=LARGEST,
                                 shape={"lines": 2, "points": None})
             if not curve.shape[1] or (np.diff(curve, axis=1) < 0).any() or setting[0] < 0:
                 raise ModelFileError(f"{name} must have a curve that rises, and a penalty that is not negative")
             items.append(Items.from_arrays(f"{name}.items", arrays, n_items))
-            settings.append(Setting(*setting[:2]))
-            calibrations.append(Calibration(*setting[2:], *map(tuple, curve.tolist())))
+            settings.append(Setting(*setting[:5]))
+            calibrations.append(Calibration(*setting[5:], *map(tuple, curve.tolist())))
             crossings.append(Crossing.from_arrays(f"{name}.crossing", arrays, sum(sizes) - n_items, n_items, n_people)
                              if f"{name}.crossing.left" in arrays else None)
         known = cls(tuple(items), tuple(settings), tuple(calibrations), tuple(crossings))
@@ -106,34 +106,41 @@ class Choice:
         return known
 
 
-def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None, *,
-          settings: Sequence[Setting] | None = None, core: int = CORE, seed: int = 0,
-          n_threads: int | None = None) -> Choice:
+def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None,
+          things: Sequence[NDArray[Any]] | None = None, *, settings: Sequence[Setting] | None = None, core: int = CORE,
+          seed: int = 0, n_threads: int | None = None, previous: Choice | None = None) -> Choice:
     """From what each person of each catalogue chose, see `graded`.
 
     people: the row of each person of a catalogue among all people, where these are the same in several; without it
-    every catalogue has its own. settings: a penalty and pull a catalogue, which then has no calibration; without them,
-    both are found on hidden choices. core: items of a catalogue whose ties to each other are all kept, the most chosen.
+    every catalogue has its own. things: the same for items. settings: those of each catalogue, which then has no
+    calibration; without them, they are found on hidden choices. core: items of a catalogue whose ties to each other are
+    all kept, the most chosen.
+    previous: an older one of the same catalogues, whose settings and calibrations are kept.
     """
     for of_domain in rows:
         bad = ~(np.isfinite(of_domain.data) & (of_domain.data > 0))
         if bad.any():
             raise DataError(f"what a choice counts must be a finite number above 0; got {of_domain.data[bad][0]:g}")
     rng = np.random.default_rng(seed)
-    found = ([find_setting(of_domain, rng, n_threads) for of_domain in rows] if settings is None else
-             [(setting, Calibration()) for setting in settings])
+    more = [None if things is None else elsewhere(rows, things, z) for z in range(len(rows))]
+    if previous is not None:
+        found = list(zip(previous.settings, previous.calibrations, strict=True))
+    elif settings is not None:
+        found = [(setting, Calibration()) for setting in settings]
+    else:
+        found = [find_setting(of_domain, rng, n_threads, more=of_others)
+                 for of_domain, of_others in zip(rows, more, strict=True)]
     used = [setting for setting, _ in found]
-    items = [learn_items(of_domain, setting.penalty, core, n_threads)
-             for of_domain, setting in zip(rows, used, strict=True)]
+    items = [learn_items(of_domain, setting, core, n_threads, of_others)
+             for of_domain, setting, of_others in zip(rows, used, more, strict=True)]
     crossings: list[Crossing | None] = [None] * len(rows)
     if people is not None and len(rows) > 1:
         n = 1 + max((int(p.max()) for p in people if len(p)), default=-1)
         whole = [_by_person(of_domain, p, n) for of_domain, p in zip(rows, people, strict=True)]
         for z, here in enumerate(whole):
-            elsewhere = stacked(whole, z, n, [of_domain.shape[1] for of_domain in rows])
-            both = np.flatnonzero((np.diff(here.indptr) > 0) & (np.diff(elsewhere.indptr) > 0))
-            crossings[z] = learn_crossing(taken(elsewhere, both), taken(here, both), items[z].mean, both, rng,
-                                          n_threads)
+            others = stacked(whole, z, n, [of_domain.shape[1] for of_domain in rows])
+            both = np.flatnonzero((np.diff(here.indptr) > 0) & (np.diff(others.indptr) > 0))
+            crossings[z] = learn_crossing(taken(others, both), taken(here, both), items[z].mean, both, rng, n_threads)
     return Choice(tuple(items), tuple(used), tuple(calibration for _, calibration in found), tuple(crossings))
 
 

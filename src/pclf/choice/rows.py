@@ -1,6 +1,6 @@
 """Rows: what each person chose, and how much it counts."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -12,6 +12,22 @@ Rows = Any                # a csr_array (people, V) of float32, items of a perso
 LEAST = 0.2               # what a choice counts that was rated at the bottom of the scale; 1 at the top
 
 
+class Setting(NamedTuple):
+    """penalty: of the ridge. pull: how much of the mean row stands in for what a person has not told. even, doubt: see
+    `pclf.choice.items`. things: what a person of another catalogue that sells the same things counts here."""
+
+    penalty: float = 100.0
+    pull: float = 0.3
+    even: float = 0.4
+    doubt: float = 0.3
+    things: float = 0.0
+
+    @classmethod
+    def ease(cls, penalty: float) -> "Setting":
+        """The settings under which items are those of EASE."""
+        return cls(penalty, 0.0, 0.0, 0.0)
+
+
 def graded(domain: Domain) -> Rows:
     """A domain's choices, each counting by its rating; events by their strength, 1 for one in the middle.   (U, V)
 
@@ -20,7 +36,7 @@ def graded(domain: Domain) -> Rows:
     """
     low, high = domain.scale.values[0], domain.scale.values[-1]
     if not domain.events:
-        counts = LEAST + (1 - LEAST) * (domain.ratings - low) / (high - low)
+        counts = LEAST + (1 - LEAST) * (domain.ratings - low) / max(high - low, 1e-12)
     elif domain.weight is None or not len(domain):
         counts = np.ones(len(domain))
     else:
@@ -33,6 +49,18 @@ def as_rows(person: Any, item: Any, counts: Any, shape: tuple[int, int]) -> Rows
     rows = csr_array((np.asarray(counts, np.float32), (person, item)), shape=shape)
     rows.sum_duplicates()
     return rows
+
+
+def evened(rows: Rows, even: float) -> Rows:
+    """Rows of people who chose n items times n to the power of -even / 2, so that what is summed over people does not
+    rest on those alone who chose most. The mean choice counts as before."""
+    n = np.diff(rows.indptr)
+    if not even or not rows.nnz:
+        return rows
+    weight = np.maximum(n, 1.0) ** -even
+    weight /= np.average(weight, weights=n)
+    return csr_array((rows.data * np.repeat(np.sqrt(weight), n).astype(np.float32), rows.indices, rows.indptr),
+                     shape=rows.shape)
 
 
 def taken(rows: Rows, people: Any = None, items: Any = None) -> Rows:

@@ -5,40 +5,40 @@ taken. A matrix of a thousand items is inverted in a moment, and the best penalt
 are.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import vstack
+from scipy.sparse import csr_array, vstack
+from scipy.special import expit
 
 from pclf.choice.gram import Floats, gram, inverse, sums
 from pclf.choice.items import core_of
-from pclf.choice.rows import Rows, as_rows, taken
+from pclf.choice.rows import Rows, Setting, as_rows, evened, taken
+from pclf.choice.things import mean_row
 
 ITEMS = 1000                                     # the items chosen most, that settings are found on
 PEOPLE = 1000                                    # of whom something is hidden, at most
 SHARE = 3                                        # of those who chose enough, one in so many at most
+ROUNDS = 5                                       # of such tests, at most
 ENOUGH, FEWEST = 3, 10                           # choices of somebody of whom something is hidden, such people
 HIDDEN = 0.2                                     # of what they chose
 PENALTIES = tuple(10.0 * 4**k for k in range(6))
 PULLS = (0.0, 0.1, 0.3, 1.0)
+THINGS = (0.0, 0.1, 0.3, 1.0)                    # what people of other catalogues count
 DEPTH = 20                                       # places of the lists that are looked at
 BINS = 40                                        # of a calibration
+LEAST_SLOPE = 0.05                               # of P(chosen) over what is expected: more is never less probable
 SMALLEST = 1e-3                                  # an expected count below which items are alike
-
-
-class Setting(NamedTuple):
-    """penalty: of the ridge. pull: how much of the mean row stands in for what a person has not told."""
-
-    penalty: float = 100.0
-    pull: float = 0.3
 
 
 class Calibration(NamedTuple):
     """P(chosen) as a rising curve over  b log(expected) + c log(choices of the person).
 
     It is the probability that the item is among the next choices of a person, of which as many are to come as a quarter
-    of those that are known: of what people had chosen, a fifth was hidden, and four fifths were left.
+    of those that are known: of what people had chosen, a fifth was hidden, and four fifths were left. Beyond its ends
+    the curve goes on as the logistic regression does.
     """
 
     b: float = 1.0
@@ -47,8 +47,9 @@ class Calibration(NamedTuple):
     logits: tuple[float, ...] = (0.0,)
 
     def probability(self, expected: Floats, n_chosen: Floats) -> NDArray[np.float64]:
-        logit = np.interp(self.place(expected, n_chosen), self.at, self.logits)
-        out: NDArray[np.float64] = 1 / (1 + np.exp(-logit))
+        place, ends = self.place(expected, n_chosen), (self.at[0], self.at[-1])
+        logit = np.interp(place, self.at, self.logits) + (place - np.clip(place, *ends))
+        out: NDArray[np.float64] = expit(logit)
         return out
 
     def place(self, expected: Floats, n_chosen: Floats) -> Floats:
@@ -57,29 +58,82 @@ class Calibration(NamedTuple):
         return out
 
 
-def find_setting(rows: Rows, rng: np.random.Generator, n_threads: int | None = None) -> tuple[Setting, Calibration]:
-    """The penalty and the pull of a catalogue, and what expected counts mean as probabilities."""
-    _, rows = core_of(rows, ITEMS)
-    able = np.flatnonzero(np.diff(rows.indptr) >= ENOUGH)
-    tested = np.sort(rng.permutation(able)[:min(PEOPLE, len(able) // SHARE)])
-    if len(tested) < FEWEST:
-        return Setting(), Calibration()
-    others = np.ones(rows.shape[0], bool)
-    others[tested] = False
-    shown, hidden = hide(taken(rows, tested), rng)
-    known = vstack([taken(rows, others), shown], format="csr")
-    square, mean = gram(known, n_threads), known.sum(axis=0) / np.count_nonzero(np.diff(known.indptr))
+def find_setting(rows: Rows, rng: np.random.Generator, n_threads: int | None = None, *, ease: bool = False,
+                 more: Rows | None = None) -> tuple[Setting, Calibration]:
+    """The setting of a catalogue, and what expected counts mean as probabilities.
 
-    def expected(penalty: float) -> dict[float, Floats]:
-        precision = inverse(square.copy(), penalty)
-        told, untold = sums(shown, precision), mean @ precision
-        return {pull: (pull * untold - told) / precision.diagonal() for pull in PULLS}
+    ease: of EASE, which has a penalty alone. more: rows of other catalogues, see `things.elsewhere`; they are used as
+    far as they help to find what was hidden, and as they are where too few people are there to tell.
+    """
+    usual, pulls = (Setting.ease(100.0), (0.0,)) if ease else (Setting(), PULLS)
+    test = HiddenChoices.of(rows, more, usual, rng, n_threads)
+    if test is None:
+        return usual._replace(things=float(more is not None)), Calibration()
+    gains = test.gains(pulls)
+    things, pull, _ = max(gains, key=lambda setting: gains[setting])
+    penalty = peak(PENALTIES, [gains[things, pull, penalty] for penalty in PENALTIES])
+    expected = np.concatenate(test.expected(things, penalty, pulls)[pull])
+    shown, hidden = (vstack(parts, format="csr") for parts in (test.shown, test.hidden))
+    return usual._replace(penalty=penalty, pull=pull, things=things), calibrate(expected, shown, hidden)
 
-    gains = {penalty: {pull: float(gain(z, shown, hidden).mean()) for pull, z in expected(penalty).items()}
-             for penalty in PENALTIES}
-    pull = max(PULLS, key=lambda c: max(by_pull[c] for by_pull in gains.values()))
-    penalty = peak(PENALTIES, [gains[penalty][pull] for penalty in PENALTIES])
-    return Setting(penalty, pull), calibrate(expected(penalty)[pull], shown, hidden)
+
+@dataclass(frozen=True)
+class HiddenChoices:
+    """Choices of some people that were hidden, among the items chosen most. Where people are few, they are tested in
+    several rounds, with others of them and with other choices hidden."""
+
+    usual: Setting
+    rounds: list[tuple[Rows, Rows, Rows, Floats]]    # shown, hidden, all that is known, and its Gram matrix
+    more: Rows | None
+    by_others: Floats | None                         # the Gram matrix of `more`
+
+    @property
+    def shown(self) -> list[Rows]:
+        return [shown for shown, *_ in self.rounds]
+
+    @property
+    def hidden(self) -> list[Rows]:
+        return [hidden for _, hidden, *_ in self.rounds]
+
+    @classmethod
+    def of(cls, rows: Rows, more: Rows | None, usual: Setting, rng: np.random.Generator,
+           n_threads: int | None) -> "HiddenChoices | None":
+        """None where too few people are there to tell anything."""
+        everybody = rows if more is None else csr_array(vstack([rows, more], format="csr"))
+        core, _ = core_of(everybody, ITEMS)
+        rows, more = taken(rows, items=core), None if more is None else taken(more, items=core)
+        able = np.flatnonzero(np.diff(rows.indptr) >= ENOUGH)
+        n_tested = min(PEOPLE, len(able) // SHARE)
+        if n_tested < FEWEST:
+            return None
+        by_others = None if more is None else gram(evened(more, usual.even), n_threads)
+        rounds = []
+        for _ in range(min(ROUNDS, -(-PEOPLE // n_tested))):
+            others, tested = np.ones(rows.shape[0], bool), np.sort(rng.permutation(able)[:n_tested])
+            others[tested] = False
+            shown, hidden = hide(taken(rows, tested), rng)
+            known = vstack([taken(rows, others), shown], format="csr")
+            rounds.append((shown, hidden, known, gram(evened(known, usual.even), n_threads)))
+        return cls(usual, rounds, more, by_others)
+
+    def expected(self, things: float, penalty: float, pulls: tuple[float, ...]) -> dict[float, list[Floats]]:
+        """What items are expected to count, by pull, for the people of each round."""
+        out: dict[float, list[Floats]] = {pull: [] for pull in pulls}
+        for shown, _, known, own in self.rounds:
+            square = own.copy()
+            if self.by_others is not None and things:
+                square = own + np.float32(things) * self.by_others
+            precision = inverse(square, penalty + self.usual.doubt * square.diagonal())
+            told, untold = sums(shown, precision), mean_row(known, self.more if things else None) @ precision
+            for pull in pulls:
+                out[pull].append((pull * untold - told) / precision.diagonal())
+        return out
+
+    def gains(self, pulls: tuple[float, ...] = PULLS) -> dict[tuple[float, float, float], float]:
+        """The mean nDCG of what was hidden, by what other catalogues count, the pull and the penalty."""
+        return {(things, pull, penalty): float(np.concatenate(list(map(gain, found, self.shown, self.hidden))).mean())
+                for things in (THINGS if self.more is not None else (0.0,)) for penalty in PENALTIES
+                for pull, found in self.expected(things, penalty, pulls).items()}
 
 
 def hide(rows: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
@@ -123,7 +177,8 @@ def calibrate(expected: Floats, shown: Rows, hidden: Rows, n_steps: int = 25) ->
     """From whether each pair was hidden, of all that were not shown.
 
     Logistic regression by Newton's steps weighs the two logarithms; the curve over their sum rises through the shares
-    of pairs in bins of as many hits each (Zadrozny & Elkan, KDD 2002).
+    of pairs in bins of as many hits each (Zadrozny & Elkan, KDD 2002). Bins whose shares do not rise are one: between
+    the middles of bins the curve is a line, so that the better of two items is never as probable as the other.
     """
     from sklearn.isotonic import isotonic_regression
 
@@ -136,18 +191,21 @@ def calibrate(expected: Floats, shown: Rows, hidden: Rows, n_steps: int = 25) ->
     y = came[left]
     weights = np.array([np.log(y.mean()), 0.0, 0.0])
     for _ in range(n_steps):
-        p = 1 / (1 + np.exp(-(x @ weights)))
+        p = expit(x @ weights)
         step = np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x + 1e-3 * np.eye(3), x.T @ (y - p))
         weights = weights + step
         if np.abs(step).max() < 1e-6:
             break
+    weights[1] = max(weights[1], LEAST_SLOPE)
     place = x[:, 1:] @ weights[1:]
     order = np.argsort(place, kind="stable")
     place, hits = place[order], np.cumsum(y[order])
     ends = np.unique(np.searchsorted(hits, np.linspace(0, hits[-1], min(BINS, hits[-1]) + 1)[1:], side="left") + 1)
     ends[-1] = len(place)
     sizes, found = np.diff(ends, prepend=0), np.diff(hits[ends - 1], prepend=0)
-    share = isotonic_regression((found + 0.5) / (sizes + 1), sample_weight=sizes)
-    middle = np.maximum.accumulate(np.add.reduceat(place, ends - sizes) / sizes)     # rounding must not make it fall
+    share, first = np.unique(isotonic_regression((found + 0.5) / (sizes + 1), sample_weight=sizes), return_index=True)
+    starts = (ends - sizes)[first]
+    middle = np.add.reduceat(place, starts) / np.diff(starts, append=len(place))
     b, c = weights[1:].tolist()
-    return Calibration(b, c, tuple(middle.tolist()), tuple(np.log(share / (1 - share)).tolist()))
+    return Calibration(b, c, tuple(np.maximum.accumulate(middle).tolist()),      # rounding must not make it fall
+                       tuple(np.log(share / (1 - share)).tolist()))

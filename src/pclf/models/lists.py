@@ -13,7 +13,7 @@ An item that few have chosen has a small z, whatever these few thought of it.
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from scipy.sparse import csr_array, vstack
 
 from pclf.choice import Choice, graded
 from pclf.choice.rows import LEAST, as_rows
+from pclf.choice.things import places, translated
 from pclf.data.domain import Domain
 from pclf.data.ratings import Ratings
 from pclf.models.people import Guest, People
@@ -30,6 +31,20 @@ LIKED = 0.7          # of the way up the scale: 4 and 5 of five stars, 8 to 10 o
 POOL = 100           # items with the largest z, at least, that are sorted by liking
 
 
+class Told(NamedTuple):
+    """What some people chose."""
+
+    domain: int                       # the number of the one they are asked about
+    rows: list[Any]                   # in each domain; None where nobody chose anything, but in this one
+    people: NDArray[np.int64]         # (n,) rows among all people, -1 for guests
+
+    @property
+    def n_here(self) -> NDArray[np.int32]:
+        """How many choices of each are known here. (n,)"""
+        out: NDArray[np.int32] = np.diff(self.rows[self.domain].indptr)
+        return out
+
+
 class Lists:
     """The choices of everybody, and what they say about anybody."""
 
@@ -37,11 +52,10 @@ class Lists:
         self.choice, self.data = choice, data
         self.names = list(data.domains)
 
-    def expected(self, people: People) -> Floats:
-        """z of all items of the domain. (people, V)"""
-        rows, numbers = self._chosen(people)
-        out: Floats = self.choice.scores(self.names.index(people.domain), rows, numbers)
-        return np.maximum(out, 0)
+    def expected(self, told: "Told", least: float = 0.0) -> Floats:
+        """z of all items of the domain, not below the least. (people, V)"""
+        out: Floats = self.choice.scores(told.domain, told.rows, told.people)
+        return np.maximum(out, least, out=out)
 
     def alike(self, domain: str, code: int) -> Floats:
         """How the choices of each item, as they count, correlate with those of one item over all people. (V,)"""
@@ -53,21 +67,14 @@ class Lists:
         out: Floats = together / np.sqrt(np.maximum(spread * own.var(), 1e-24))
         return out
 
-    def unknown(self, people: People) -> NDArray[np.bool_]:
+    def unknown(self, told: "Told") -> NDArray[np.bool_]:
         """Who has chosen nothing here, where choices elsewhere say nothing either. (people,)"""
-        z = self.names.index(people.domain)
-        rows, _ = self._chosen(people)
-        here = rows[z]
-        new = np.ones(len(people), bool) if here is None else np.diff(here.indptr) == 0
-        return new if self.choice.crossings[z] is None else np.zeros(len(people), bool)
+        nowhere = self.choice.crossings[told.domain] is None
+        return told.n_here == 0 if nowhere else np.zeros(len(told.people), bool)
 
-    def probability(self, people: People, expected: Floats) -> Floats:
+    def probability(self, told: "Told", expected: Floats) -> Floats:
         """P(chosen) of some items each, see `pclf.choice.validate.Calibration`. (people, n)"""
-        rows, _ = self._chosen(people)
-        z = self.names.index(people.domain)
-        here = rows[z]
-        n = np.diff(here.indptr) if here is not None else np.zeros(len(people), int)
-        return self.choice.probability(z, expected, n)
+        return self.choice.probability(told.domain, expected, told.n_here)
 
     def grades(self, domain: str, distribution: Floats) -> tuple[Floats, Floats]:
         """E[grade] and P(liked) of predicted distributions, (..., R). In a domain of events, 1."""
@@ -77,6 +84,12 @@ class Lists:
             return one, one
         place = _place(d, np.array(d.scale.values))
         return distribution @ (LEAST + (1 - LEAST) * place), distribution @ (place >= LIKED)
+
+    def most(self, domain: str) -> float:
+        """What P(liked) / E[grade] cannot exceed: all probability on the lowest rating that means liked."""
+        d = self.data[domain]
+        place = _place(d, np.array(d.scale.values))
+        return 1.0 if d.events else float(1 / (LEAST + (1 - LEAST) * place[place >= LIKED].min()))
 
     @cached_property
     def _rows(self) -> list[Any]:
@@ -92,9 +105,8 @@ class Lists:
             out.append(codes)
         return out
 
-    def _chosen(self, people: People) -> tuple[list[Any], NDArray[np.int64]]:
-        """What people chose in each domain, elsewhere None for nothing, and their rows among all people, -1 for
-        guests."""
+    def told(self, people: People) -> "Told":
+        """What people chose in each domain."""
         person = np.full(len(people), -1, np.int64)
         for z, name in enumerate(self.names):
             codes = people.here if name == people.domain else people.homes.get(name)
@@ -114,7 +126,23 @@ class Lists:
             if picked is None and name == people.domain:
                 picked = csr_array((len(people), self.data[name].n_items), dtype=np.float32)
             out.append(picked)
-        return out, person
+        target = self.names.index(people.domain)
+        if self.data.shared_items and self.choice.settings[target].things:
+            out[target] = self._with_things(target, out)
+        return Told(target, out, person)
+
+    def _with_things(self, target: int, rows: Sequence[Any]) -> Any:
+        """What people chose here or, of the things that are sold here, elsewhere."""
+        here = rows[target]
+        for z, there in enumerate(rows):
+            if z != target and there is not None:
+                here = here.maximum(translated(there, self._places[target, z], here.shape[1]))
+        return csr_array(here)
+
+    @cached_property
+    def _places(self) -> dict[tuple[int, int], NDArray[np.int64]]:
+        numbered = list(enumerate(self.data.item_rows))
+        return {(z, other): places(here, there) for z, here in numbered for other, there in numbered}
 
     def _picked(self, z: int, codes: NDArray[np.int32], guests: Sequence[int], given: Any) -> Any:
         """Rows of known people, nothing for others, and those of guests in their places."""

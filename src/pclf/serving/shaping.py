@@ -6,13 +6,14 @@ an attribute's value that is on the list often enough rules an item out.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pclf.errors import DataError, did_you_mean
+from pclf.serving.lists import Pool
 
 Floats = NDArray[np.floating[Any]]
 LONGER = 10          # times the list: the pool that it is taken from
@@ -47,28 +48,24 @@ class Shaping:
         """How long a list to start from."""
         return min(n_items, max(LONGER * n, FEWEST, n + len(self.boosts))) if self.any else n
 
-    def apply(self, codes: NDArray[np.int32], scores: Floats, n: int, vectors: Floats | None,
-              values: Mapping[str, Any]) -> tuple[NDArray[np.int32], Floats]:
+    def apply(self, pool: Pool, n: int, vectors: Floats | None, values: Mapping[str, Any]) -> Pool:
         """Lists of n from longer ones.
 
         vectors: of the items, (V, D); the cosine of two says how alike they are. values: attribute -> (V, values),
         non-zero where an item has one.
         """
-        out = np.full((len(codes), n), -1, np.int32)
-        kept = np.full((len(codes), n), -np.inf)
-        for row, (pool, score) in enumerate(zip(codes, scores, strict=True)):
-            some = pool >= 0
-            found = self._one(pool[some], score[some], n, vectors, values)
-            out[row, :len(found)] = pool[some][found]
-            kept[row, :len(found)] = self._boosted(pool[some], score[some])[found]
-        return out, kept
-
-    def _boosted(self, pool: NDArray[np.int32], score: Floats) -> Floats:
-        return score * np.array([self.boosts.get(int(code), 1.0) for code in pool]) if self.boosts else score
+        boosts, known = np.ones(pool.codes.shape), (pool.codes >= 0).sum(axis=1)          # what is there comes first
+        for code, factor in self.boosts.items():
+            boosts[pool.codes == code] = factor
+        pool = replace(pool, scores=np.where(pool.codes >= 0, boosts, 1.0) * pool.scores)
+        places = np.full((len(pool.codes), n), -1, np.intp)
+        for row, size in enumerate(known):
+            found = self._one(pool.codes[row, :size], pool.scores[row, :size], n, vectors, values)
+            places[row, :len(found)] = found
+        return pool.take(places)
 
     def _one(self, pool: NDArray[np.int32], score: Floats, n: int, vectors: Floats | None,
              values: Mapping[str, Any]) -> list[int]:
-        score = self._boosted(pool, score)
         low, high = (score.min(), score.max()) if len(score) else (0.0, 1.0)
         relevance = (score - low) / max(high - low, 1e-12)
         unit = None
