@@ -1,0 +1,406 @@
+"""The service under load, killed, and asked nonsense. Loopback only, bounded in count and time.
+
+    python benchmarks/serve.py load                  # ML-1M and goodbooks (PCLF_DATA), 64 connections, a refit meanwhile
+    python benchmarks/serve.py load --demo --seconds 6      # the same with the demo's catalogues, to try it
+    python benchmarks/serve.py kills --times 100     # kill -9 at random moments under write load
+    python benchmarks/serve.py fuzz --requests 10000 # requests made from the OpenAPI document, and damaged
+
+`load` needs wrk (apt install wrk), since a load generator in Python would take the core that it measures. Beside the
+service it measures, with the same connections and people, two things that do less: FastAPI that answers a constant
+(`plain`), and FastAPI with implicit's ALS (`implicit`), where the package is installed. Each word appends a row to
+benchmarks/results/serve.jsonl with --out.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import string
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from urllib.parse import quote
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from services import Service, ids, small_model  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "serve.jsonl"
+CONNECTIONS, RATINGS_A_SECOND = 64, 50
+PLAIN = '''
+from fastapi import FastAPI
+app = FastAPI()
+ANSWER = {"id": "x", "model": 1, "items": [{"item": i, "title": f"title {i}", "score": 0.5, "rating": 4.0,
+          "interval": [3, 5], "distribution": [0.1, 0.1, 0.2, 0.3, 0.3], "why": None} for i in range(10)]}
+
+@app.get("/v1/users/{id}/recommend")
+async def recommend(id: str, domain: str, n: int = 10):
+    return ANSWER
+'''
+IMPLICIT = '''
+from fastapi import FastAPI
+from implicit.als import AlternatingLeastSquares
+from scipy.sparse import load_npz
+
+app, made = FastAPI(), {}
+for name in NAMES:
+    rows = load_npz(f"FOLDER/{name}.npz").tocsr()
+    model = AlternatingLeastSquares(factors=64, iterations=5, num_threads=1, random_state=0)
+    model.fit(rows, show_progress=False)
+    made[name] = model, rows
+
+@app.get("/v1/users/{id}/recommend")
+def recommend(id: int, domain: str, n: int = 10):
+    model, rows = made[domain]
+    user = id % rows.shape[0]
+    items, scores = model.recommend(user, rows[user], N=n)
+    return {"id": "x", "model": 1, "items": [{"item": int(i), "score": float(s)} for i, s in zip(items, scores)]}
+'''
+LUA = """
+local paths = {}
+for line in io.lines("PATHS") do paths[#paths + 1] = line end
+math.randomseed(SEED)
+request = function() return wrk.format("GET", paths[math.random(#paths)]) end
+"""
+
+
+def load(told):
+    """Recommendations a second and their latencies: alone, while a refit runs, and while the model is swapped."""
+    if shutil.which("wrk") is None:
+        raise SystemExit("load needs wrk: apt install wrk")
+    folder = Path(tempfile.mkdtemp(prefix="pclf-load-"))
+    model, people, items = prepared(folder, told.demo, told.model)
+    paths = folder / "paths"
+    paths.write_text("\n".join(f"/v1/users/{quote(str(user), safe='')}/recommend?domain={domain}&n=10"
+                               for domain, users in people.items() for user in users))
+    rows = []
+    for name, start in (("plain", plain), ("implicit", with_implicit)):
+        with start(folder, told) as address:
+            if address:
+                rows.append({"what": name, **wrk(address, paths, told.seconds)})
+                say(rows[-1])
+    service = Service(folder / "service", model, "--workers", str(told.workers), "--log-level", "warning",
+                      "--tolerance", "1")
+    began = service.start()
+    try:
+        lists_are_made(service)
+        phases = {"alone": [], "ratings": [], "refit": [], "swap": []}
+        phases["alone"].append(wrk(service.address, paths, told.seconds))
+        stop, kept = threading.Event(), []
+        writer = threading.Thread(target=rating, args=(service.port, people, items, stop, kept))
+        writer.start()
+        phases["ratings"].append(wrk(service.address, paths, told.seconds))
+        service.ask("POST", "/v1/refit")
+        until = time.monotonic() + told.patience
+        while time.monotonic() < until:
+            found = wrk(service.address, paths, 3)
+            status = service.get("/v1/status")
+            swapped = status["model"]["version"] > 1
+            phases["swap" if swapped else "refit"].append(found)
+            if swapped and len(phases["swap"]) >= 2:
+                break
+        outcome = service.get("/v1/status")["refits"][0]
+        stop.set()
+        writer.join()
+    finally:
+        service.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    for name, found in phases.items():
+        if found:
+            rows.append({"what": f"pclf, {name}", "a_second": round(sum(f["a_second"] for f in found) / len(found)),
+                         "p50_ms": max(f["p50_ms"] for f in found), "p99_ms": max(f["p99_ms"] for f in found),
+                         "failed": sum(f["failed"] for f in found), "windows": len(found)})
+            say(rows[-1])
+    by_name = {row["what"]: row["a_second"] for row in rows}
+    write(told, "load", data="demo" if told.demo else "ml-1m and goodbooks", workers=told.workers,
+          start_seconds=round(began, 2), connections=CONNECTIONS, ratings_kept=sum(kept), ratings_refused=len(kept) - sum(kept),
+          refit=outcome["outcome"], rows=rows, of_plain=round(by_name["pclf, alone"] / by_name["plain"], 2))
+
+
+def prepared(folder, demo, given):
+    """A model, its people by domain, and their ratings for implicit."""
+    import numpy as np
+    from scipy.sparse import csr_matrix, save_npz
+
+    import pclf
+    from pclf import datasets
+
+    path = Path(given) if given else folder / "model"
+    if not given:
+        data = datasets.load("demo") if demo else pclf.Ratings(
+            datasets.load("ml-1m").domains | datasets.load("goodbooks").domains)
+        pclf.PCLF(n_restarts=1).fit(data, verbose=True).save(path)
+    data, rng = pclf.load(path).data_, np.random.default_rng(0)
+    for name, d in data.domains.items():
+        save_npz(folder / f"{name}.npz", csr_matrix((d.ratings, (d.user, d.item)), shape=(d.n_users, d.n_items)))
+    people = {name: [d.users.ids[i] for i in rng.permutation(d.n_users)] for name, d in data.domains.items()}
+    return path, people, {name: list(d.items.ids) for name, d in data.domains.items()}
+
+
+class App:
+    """Another service for the same questions, by uvicorn with as many workers."""
+
+    def __init__(self, folder, name, text, workers):
+        (folder / f"{name}.py").write_text(text)
+        self.folder, self.name, self.workers = folder, name, workers
+
+    def __enter__(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", f"{self.name}:app", "--port", str(port), "--workers", str(self.workers),
+             "--no-access-log", "--log-level", "warning"], cwd=self.folder, start_new_session=True,
+            stdin=subprocess.DEVNULL, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+        until = time.monotonic() + 120
+        while time.monotonic() < until and self.process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                time.sleep(1)
+                return f"http://127.0.0.1:{port}"
+            except OSError:
+                time.sleep(0.1)
+        raise SystemExit(f"{self.name} does not start")
+
+    def __exit__(self, *error):
+        os.killpg(self.process.pid, signal.SIGTERM)
+        self.process.wait()
+
+
+class Nothing:
+    def __enter__(self):
+        return None
+
+    def __exit__(self, *error):
+        pass
+
+
+def plain(folder, told):
+    return App(folder, "plain_app", PLAIN, told.workers)
+
+
+def with_implicit(folder, told):
+    from importlib.util import find_spec
+
+    if find_spec("implicit") is None or told.demo:
+        return Nothing()
+    names = [file.stem for file in folder.glob("*.npz")]
+    text = IMPLICIT.replace("NAMES", repr(names)).replace("FOLDER", str(folder))
+    return App(folder, "implicit_app", text, told.workers)
+
+
+def wrk(address, paths, seconds):
+    """64 connections that ask for lists of random people."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(LUA.replace("PATHS", str(paths)).replace("SEED", str(random.randrange(10**6))))
+        script.flush()
+        done = subprocess.run(["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "--timeout", "10s", "-s",
+                               script.name, address], capture_output=True, text=True, check=True).stdout
+    refused = re.search(r"Non-2xx or 3xx responses: (\d+)", done)
+    broken = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", done)
+    return {"a_second": round(float(re.search(r"Requests/sec:\s+([\d.]+)", done)[1])),
+            "p50_ms": milliseconds(re.search(r"\n\s+50%\s+(\S+)", done)[1]),
+            "p99_ms": milliseconds(re.search(r"\n\s+99%\s+(\S+)", done)[1]),
+            "failed": (int(refused[1]) if refused else 0) + (sum(map(int, broken.groups())) if broken else 0)}
+
+
+def milliseconds(text):
+    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()
+    return round(float(number) * {"us": 0.001, "ms": 1, "s": 1000}[unit], 2)
+
+
+def rating(port, people, items, stop, kept):
+    """50 ratings a second until told to stop."""
+    rng, domains = random.Random(0), list(people)
+    connection, began, n = HTTPConnection("127.0.0.1", port, timeout=10), time.monotonic(), 0
+    while not stop.is_set():
+        domain = rng.choice(domains)
+        row = {"user": str(rng.choice(people[domain][:500])), "domain": domain, "item": str(rng.choice(items[domain])),
+               "rating": rng.randint(1, 5)}
+        connection.request("PUT", "/v1/ratings", json.dumps({"ratings": [row]}), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        kept.append(answer.status == 200)
+        n += 1
+        time.sleep(max(0.0, began + n / RATINGS_A_SECOND - time.monotonic()))
+
+
+def lists_are_made(service):
+    until = time.monotonic() + 300
+    while any(d["coverage"] is None for d in service.get("/v1/status")["domains"]):
+        assert time.monotonic() < until
+        time.sleep(0.5)
+
+
+def kills(told):
+    """kill -9 of all processes of a service at random moments while ratings come: none that was acknowledged is lost."""
+    folder, rng = Path(tempfile.mkdtemp(prefix="pclf-kills-")), random.Random(told.seed)
+    service, kept, starts = Service(folder / "s", small_model(folder / "model"), "--refit-after", "400"), {}, []
+    titles = ids("films", 100)
+    for life in range(told.times):
+        starts.append(service.start())
+        stop = threading.Event()
+
+        def write(life=life, stop=stop):
+            n = 0
+            while not stop.is_set():
+                row = f"u{life}-{n}", "films", titles[n % len(titles)], float(1 + n % 5)
+                try:
+                    service.rate(row)
+                except (OSError, AssertionError, ValueError, HTTPException):
+                    return
+                kept[row[:3]] = row[3]
+                n += 1
+
+        writers = [threading.Thread(target=write)]
+        for writer in writers:
+            writer.start()
+        time.sleep(rng.uniform(0.0, 1.2))
+        service.kill()
+        stop.set()
+        for writer in writers:
+            writer.join()
+        print(f"\r{life + 1} of {told.times}, {len(kept):,} ratings acknowledged", end="", file=sys.stderr)
+    starts.append(service.start())
+    status = service.get("/v1/status")
+    with sqlite3.connect(folder / "s" / "shop.db") as db:
+        whole = db.execute("PRAGMA integrity_check").fetchone()[0]
+        found = {row[:3]: row[3] for row in db.execute("SELECT user_id, domain, item, rating FROM ratings")}
+    lost = sum(found.get(key) != value for key, value in kept.items())
+    service.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    print(file=sys.stderr)
+    write(told, "kills", times=told.times, acknowledged=len(kept), lost=lost, database=whole,
+          model=status["model"]["version"], start_median=round(sorted(starts)[len(starts) // 2], 2),
+          start_longest=round(max(starts), 2))
+    if lost or whole != "ok":
+        raise SystemExit(f"{lost} acknowledged ratings were lost")
+
+
+NASTY = ["", " ", "'; DROP TABLE ratings; --", "<script>alert(1)</script>", "../../../etc/passwd", "%00", "\x00", "\ud800",
+         "é" * 300, "𝔘", "null", "NaN", "-1", "1e999", "9" * 400, "{}", "[]", "\r\nX-Evil: 1", "A Kiss in Nara", "ana-000",
+         "books", "films", "liked", "rating", "true", "\u202e", "$(id)", "{{7*7}}", "A" * 5000]
+
+
+def fuzz(told):
+    """Requests made from the OpenAPI document, and damaged: nothing is answered with 5xx, and the service lives."""
+    folder, rng = Path(tempfile.mkdtemp(prefix="pclf-fuzz-")), random.Random(told.seed)
+    counts, bad = {}, []
+    with Service(folder / "s", small_model(folder / "model"), "--log-level", "error", "--max-body", "50000") as service:
+        document = service.get("/openapi.json")
+        routes = [(method.upper(), path, about) for path, methods in document["paths"].items()
+                  for method, about in methods.items() if path != "/v1/refit"]
+        connection = HTTPConnection("127.0.0.1", service.port, timeout=30)
+        for _ in range(told.requests):
+            method, path, about = rng.choice(routes)
+            target, body, headers = made(rng, path, about, document)
+            try:
+                connection.request(method if rng.random() > 0.03 else rng.choice(["PATCH", "TRACE", "HEAD", "OPTIONS"]), target, body, headers)
+                answer = connection.getresponse()
+                answer.read()
+                status = answer.status
+            except (OSError, HTTPException, ValueError, UnicodeError) as error:      # refused by a closed connection, or never sent
+                connection.close()
+                connection, status = HTTPConnection("127.0.0.1", service.port, timeout=30), type(error).__name__
+            counts[status] = counts.get(status, 0) + 1
+            if isinstance(status, int) and status >= 500:
+                bad.append((method, target, str(body)[:300], status))
+        alive = service.get("/health/ready")["status"]
+    shutil.rmtree(folder, ignore_errors=True)
+    for one in bad[:5]:
+        print(*one, file=sys.stderr)
+    write(told, "fuzz", requests=told.requests, answers={str(k): v for k, v in sorted(counts.items(), key=str)},
+          server_errors=len(bad), alive=alive)
+    if bad:
+        raise SystemExit(f"{len(bad)} requests were answered with 5xx")
+
+
+def made(rng, path, about, document):
+    """A path with its parameters, a body and headers: some right, some wrong, some hostile."""
+    target = re.sub(r"{\w+}", lambda _: quote(rng.choice(NASTY).encode(errors="replace"), safe="" if rng.random() < 0.8 else "/%"),
+                    path)
+    query = [(p["name"], of_schema(rng, p["schema"], document)) for p in about.get("parameters", ())
+             if p["in"] == "query" and (p.get("required") or rng.random() < 0.6)]
+    if query:
+        target += "?" + "&".join(f"{k}={quote(str(v).encode(errors='replace'))}" for k, v in query)
+    headers, body = {}, None
+    if "requestBody" in about:
+        schema = about["requestBody"]["content"]["application/json"]["schema"]
+        text = json.dumps(of_schema(rng, schema, document))
+        if rng.random() < 0.15:
+            at = rng.randrange(max(1, len(text)))
+            text = text[:at] + rng.choice(["", "{", "\\u0000", "[" * 200, '"', rng.choice(string.printable)]) + text[at + 1:]
+        body = text.encode(errors="replace")
+        headers["Content-Type"] = "application/json" if rng.random() < 0.95 else "text/plain"
+    if rng.random() < 0.05:
+        headers[rng.choice(["X-API-Key", "X-Request-ID", "Origin", "Host", "X-Forwarded-For", "Content-Length"])] = rng.choice(
+            ["x", "0", "http://evil.test", "127.0.0.1", "999999999"])
+    return target, body, headers
+
+
+def of_schema(rng, schema, document, depth=0):
+    """A value that fits a JSON schema, most of the time."""
+    if rng.random() < 0.08 or depth > 8:
+        return rng.choice([None, True, -1, 0, 3, 1e308, 0.5, rng.choice(NASTY), [], {}, [[]], {"a": {}}])
+    if "$ref" in schema:
+        return of_schema(rng, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], document, depth)
+    if "anyOf" in schema:
+        return of_schema(rng, rng.choice(schema["anyOf"]), document, depth + 1)
+    kind = schema.get("type")
+    if kind == "object":
+        named = {name: of_schema(rng, part, document, depth + 1) for name, part in schema.get("properties", {}).items()
+                 if name in schema.get("required", ()) or rng.random() < 0.5}
+        more = schema.get("additionalProperties")
+        if isinstance(more, dict):
+            named |= {rng.choice(NASTY): of_schema(rng, more, document, depth + 1) for _ in range(rng.randrange(4))}
+        return named
+    if kind == "array":
+        return [of_schema(rng, schema.get("items", {}), document, depth + 1) for _ in range(rng.randrange(5))]
+    return {"string": lambda: rng.choice(NASTY), "integer": lambda: rng.choice([1, 2, 3, 5, 10, 0, -1, 10**6, 10**30]),
+            "number": lambda: rng.choice([1, 2.5, 5, -1e9, 1e300]), "boolean": lambda: rng.random() < 0.5,
+            "null": lambda: None}.get(kind, lambda: rng.choice(NASTY))()
+
+
+def say(row):
+    print("  ".join(f"{name} {value}" for name, value in row.items()), file=sys.stderr)
+
+
+def write(told, word, **found):
+    import platform
+
+    row = {"word": word, "cores": os.cpu_count(), "machine": platform.processor() or platform.machine(), "load": round(os.getloadavg()[0], 1),
+           **found}
+    print(json.dumps(row))
+    if told.out:
+        with RESULTS.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("word", choices=("load", "kills", "fuzz"))
+    parser.add_argument("--demo", action="store_true", help="load: the demo's catalogues")
+    parser.add_argument("--model", help="load: a model that was fitted before")
+    parser.add_argument("--seconds", type=int, default=10, help="load: of each part")
+    parser.add_argument("--patience", type=int, default=300, help="load: seconds to wait for the refit")
+    parser.add_argument("--workers", type=int, default=2, help="load: processes that answer")
+    parser.add_argument("--times", type=int, default=100, help="kills")
+    parser.add_argument("--requests", type=int, default=10_000, help="fuzz")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", action="store_true", help="append a row to benchmarks/results/serve.jsonl")
+    told = parser.parse_args()
+    {"load": load, "kills": kills, "fuzz": fuzz}[told.word](told)
+
+
+if __name__ == "__main__":
+    main()
