@@ -1,0 +1,120 @@
+"""Fits larger than memory: seconds, memory and disk from 2 M to 200 M ratings, under a limit that the system enforces.
+
+    python benchmarks/disk.py --folder /some/disk --sizes 2,20,200 --memory 4GB
+
+Two catalogues with text ids in Parquet parts, 100 ratings a user, items by popularity. Each size is fitted in a process of
+its own whose address space is limited (RLIMIT_AS), so a fit that needs more dies. One JSON line a size goes to
+benchmarks/results/disk.jsonl. The limit counts mapped files and libraries too, so it is stricter than one on memory alone.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results" / "disk.jsonl"
+CATALOGUES = {"films": (15_000, 5), "books": (10_000, 10)}      # items, highest rating
+EACH = 100                                                      # ratings a user
+ROWS = 2_000_000                                                # of a part
+ITERATIONS = 6
+
+
+def generate(folder, millions):
+    """Parts of both catalogues, written once."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    made = folder / f"{millions}M"
+    if (made / "done").exists():
+        return made
+    shutil.rmtree(made, ignore_errors=True)
+    for z, (name, (n_items, high)) in enumerate(CATALOGUES.items()):
+        (made / name).mkdir(parents=True)
+        n_users = millions * 1_000_000 // len(CATALOGUES) // EACH
+        rng = np.random.default_rng((z, millions))
+        kinds, quality = rng.normal(size=(n_items, 3)), rng.normal(size=n_items)
+        names = pa.array([f"{name[:-1]}-{i:06d}" for i in range(n_items)])
+        for part, first in enumerate(range(0, n_users, ROWS // EACH)):
+            users = np.arange(first, min(n_users, first + ROWS // EACH))
+            n = len(users) * EACH * 2
+            user, item = rng.integers(0, len(users), n), (rng.random(n) ** 2 * n_items).astype(np.int64)
+            pairs = rng.permutation(np.unique(user * n_items + item))[: len(users) * EACH]
+            user, item = pairs // n_items, pairs % n_items
+            taste = (rng.normal(size=(len(users), 3))[user] * kinds[item]).sum(axis=1) + quality[item]
+            rating = np.clip(np.round(high / 2 + 0.5 + high / 6 * (taste + rng.normal(size=len(user)))), 1, high)
+            ids = pa.array([f"{name}-reader-{u:09d}" for u in users])
+            pq.write_table(pa.table({"user_id": ids.take(user), "item_id": names.take(item),
+                                     "rating": rating.astype(np.int8)}), made / name / f"part-{part:05d}.parquet")
+    (made / "done").touch()
+    return made
+
+
+def measure(folder, millions, memory, threads):
+    """One fit in this process, under the limit."""
+    from pclf.blocks.work import as_bytes
+
+    resource.setrlimit(resource.RLIMIT_AS, (as_bytes(memory),) * 2)
+    import pclf
+
+    work = folder / "work"
+    began, steps, cpu = time.perf_counter(), [], [time.process_time()]
+    model = pclf.PCLF(20, 10, 15, common_weight=0.35, factor_weight=0, lists=False, n_restarts=1, max_iter=ITERATIONS)
+    files = pclf.RatingFiles({name: str(folder / f"{millions}M" / name) for name in CATALOGUES},
+                             scale={name: (1, high) for name, (_, high) in CATALOGUES.items()})
+    model.fit(files, engine="disk", work=work, memory=memory, n_threads=threads,
+              callbacks=[lambda step: steps.append(time.perf_counter()), lambda step: cpu.append(time.process_time())])
+    done = time.perf_counter()
+    catalogue = model.users_.people.catalogue
+    asked = time.perf_counter()
+    model.recommend("films", f"films-reader-{7:09d}", 10)
+    answered = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    size = sum(file.stat().st_size for file in work.rglob("*") if file.is_file())
+    print(json.dumps({
+        "ratings": catalogue.n_ratings, "users": catalogue.n_users, "items": sum(n for n, _ in CATALOGUES.values()),
+        "memory": memory, "blocks": catalogue.n_blocks, "parts": catalogue.n_parts, "threads": threads,
+        "seconds_read": round(steps[0] - began, 1), "seconds_iteration": round(float(np.median(np.diff(steps))), 2),
+        "cpu_read": round(cpu[1] - cpu[0], 1), "cpu_iteration": round(float(np.median(np.diff(cpu[1:]))), 2),
+        "objective_per_rating": round(model.trace_[-1].objective / catalogue.n_ratings, 4),
+        "seconds_write": round(done - steps[-1], 1), "seconds_first_list": round(answered - asked, 2),
+        "peak_bytes": peak, "disk_bytes": size, "clusters": "20/10/15"}))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--sizes", default="2,20,200", help="millions of ratings")
+    parser.add_argument("--memory", default="4GB")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.only:
+        return measure(given.folder, given.only, given.memory, given.threads)
+    for millions in map(int, given.sizes.split(",")):
+        print(f"{millions} M: generating", file=sys.stderr)
+        generate(given.folder, millions)
+        shutil.rmtree(given.folder / "work", ignore_errors=True)
+        print(f"{millions} M: fitting", file=sys.stderr)
+        found = subprocess.run([sys.executable, __file__, "--folder", given.folder, "--only", str(millions), "--memory",
+                                given.memory, "--threads", str(given.threads)], capture_output=True, text=True)
+        if found.returncode:
+            sys.exit(found.stderr)
+        row = json.loads(found.stdout.splitlines()[-1])
+        row |= {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
+                "command": f"benchmarks/disk.py --sizes {given.sizes} --memory {given.memory} --threads {given.threads}"}
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps(row))
+        shutil.rmtree(given.folder / "work", ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Block: some of the users, with all their ratings, in files that are mapped into memory when they are needed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.data.vocabulary import Vocabulary
+from pclf.engines.cpu import CpuEngine, Index
+from pclf.problem import Problem, row_keys
+
+TYPES = {"user": np.int32, "item": np.int32, "value": np.uint8, "key": np.uint64, "row": np.int32, "id": np.int64,
+         "text": np.uint8, "text_end": np.int64, "groups": np.int64, "member": np.uint8, "tiles": np.int64,
+         "index": np.int32, "spans": np.int64}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Columns of each domain: user, item and value of ratings, by user; key and id of users, by key; an index.
+
+    Where people are shared, `row` says which of them a user is.
+    """
+
+    folder: Path
+    n_users: tuple[int, ...]        # of each domain
+    n_ratings: tuple[int, ...]
+    n_rows: int                     # different people, where users are shared
+
+    def column(self, z: int, name: str) -> NDArray[Any]:
+        """A column of a domain. Pages come from the file when they are read; what is written stays in memory."""
+        path = self._path(z, name)
+        if not path.exists() or not path.stat().st_size:
+            return np.empty(0, TYPES[name])
+        return np.asarray(np.memmap(path, TYPES[name], "c"))
+
+    def append(self, z: int, name: str, values: NDArray[Any]) -> None:
+        with self._path(z, name).open("ab") as file:
+            np.ascontiguousarray(values, TYPES[name]).tofile(file)
+
+    def problem(self, whole: Problem, to_levels: Sequence[NDArray[np.uint8]], tied: bool, overlap: bool,
+                keyed: bool = False) -> Problem:
+        """The ratings of this block under a layout.
+
+        whole: the same for items. tied: whether the users of domains that have one id have one row. overlap: whether
+        some have.
+        """
+        domains = range(len(self.n_users))
+        ends = np.cumsum([0, *self.n_users]).tolist()
+        rows = [self.column(z, "row") if tied else np.arange(a, b, dtype=np.int32)
+                for z, (a, b) in enumerate(pairwise(ends))]
+        n_rows = self.n_rows if tied else ends[-1]
+        value = [self.column(z, "value") for z in domains]
+        level = [v if len(table) == whole.n_levels and (table == np.arange(len(table))).all() else table[v]
+                 for table, v in zip(to_levels, value, strict=True)]
+        return replace(
+            whole, n_users=n_rows, user=tuple(self.column(z, "user") for z in domains),
+            item=tuple(self.column(z, "item") for z in domains), level=tuple(level), user_rows=tuple(rows),
+            user_groups=((0, n_rows),) if (tied and overlap) or len(ends) == 2 else tuple(pairwise(ends)),
+            user_keys=row_keys([self.column(z, "key") for z in domains], rows, tied) if keyed else None)
+
+    def ids(self, z: int, users: slice, kind: str) -> Vocabulary:
+        """The ids of some users of a domain."""
+        if kind == "int":
+            return Vocabulary(self.column(z, "id")[users])
+        ends, text = self.column(z, "text_end"), self.column(z, "text")
+        starts = np.concatenate([[0], ends])[users.start:users.stop + 1]
+        return Vocabulary([bytes(text[a:b]).decode(errors="surrogatepass") for a, b in pairwise(starts.tolist())])
+
+    def make_index(self, engine: CpuEngine, problem: Problem) -> None:
+        """Put the ratings in the order of a sweep, once for all iterations."""
+        for z, index in engine.indices(problem, [z for z, n in enumerate(self.n_ratings) if n]).items():
+            for name, values in (("groups", index.groups), ("member", index.member), ("tiles", index.tiles),
+                                 ("index", index.item), ("spans", np.array(index.parts, np.int64).ravel())):
+                self._path(z, name).unlink(missing_ok=True)
+                self.append(z, name, values)
+
+    def indices(self, problem: Problem) -> dict[int, Index]:
+        out = {}
+        for z in range(len(self.n_users)):
+            if self.n_ratings[z]:
+                parts = tuple((int(a), int(b)) for a, b in self.column(z, "spans").reshape(-1, 2))
+                groups, member, tiles, item = (self.column(z, name) for name in ("groups", "member", "tiles", "index"))
+                out[z] = Index(groups, member, tiles, item, problem.user_rows[z], parts)
+        return out
+
+    def _path(self, z: int, name: str) -> Path:
+        return self.folder / f"{z}.{name}"

@@ -1,0 +1,146 @@
+"""Catalogue: what all blocks have in common, which is everything but the users."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf import storage
+from pclf.data.domain import Domain, count
+from pclf.data.ratings import Ratings
+from pclf.data.vocabulary import Vocabulary
+from pclf.door import check_array, check_keys, check_names
+from pclf.errors import ModelFileError
+
+Numbers = NDArray[np.int64]
+PARTS = ("part_users", "part_ratings", "block_ends", "block_rows")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What is counted over all users of a domain."""
+
+    users: int
+    ratings: int
+    items: Numbers          # (V,)   ratings of each item
+    values: Numbers         # (R_z,) and of each value of the scale
+
+
+@dataclass(frozen=True, eq=False)
+class PartOfDomain(Domain):
+    """A domain with some of its users, or with none. What is counted is counted over all of them."""
+
+    totals: Totals | None = None
+
+    @property
+    def item_counts(self) -> Numbers:
+        return super().item_counts if self.totals is None else self.totals.items
+
+    @property
+    def value_counts(self) -> Numbers:
+        return super().value_counts if self.totals is None else self.totals.values
+
+    def sizes(self) -> list[str]:
+        """Users, items and ratings in words: of all."""
+        if self.totals is None:
+            return super().sizes()
+        return [count(self.totals.users, "user"), count(self.n_items, "item"), count(self.totals.ratings, "rating")]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Items, scales and sizes of ratings that lie in blocks."""
+
+    ratings: Ratings                # all items, and nobody's ratings; its domains are PartOfDomain
+    id_kinds: tuple[str, ...]       # of the users of each domain, "int" or "str"
+    overlap: bool                   # whether somebody has ratings in two domains, where users are shared
+    part_users: Numbers             # (parts, domains)
+    part_ratings: Numbers           # (parts, domains)
+    block_ends: Numbers             # (blocks,)  the part behind the last one of each block
+    block_rows: Numbers             # (blocks,)  different people, where users are shared
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.part_users)
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.block_ends)
+
+    @property
+    def n_ratings(self) -> int:
+        return int(self.part_ratings.sum())
+
+    @property
+    def n_users(self) -> int:
+        """All of them; where users are shared, each person once."""
+        return int((self.block_rows if self.ratings.shared_users else self.part_users).sum())
+
+    def parts(self, block: int) -> range:
+        """The parts of a block."""
+        return range(int(self.block_ends[block - 1]) if block else 0, int(self.block_ends[block]))
+
+    def part_of(self, keys: NDArray[np.uint64]) -> NDArray[np.uint16]:
+        return part_of(keys, self.n_parts)
+
+    def save(self, path: Path, extra: Mapping[str, Any]) -> None:
+        """One file, in the form of a model's."""
+        arrays, described = self.described()
+        storage.save(path, type(self).__name__, {}, self.ratings, arrays, {**described, **extra})
+
+    @classmethod
+    def load(cls, path: Path) -> tuple["Catalogue", dict[str, Any]]:
+        file = storage.load(path)
+        return cls.from_described(file.data, file.arrays, file.extra), file.extra
+
+    def described(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Arrays, and what else JSON can hold, without the items themselves."""
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in PARTS}
+        for z, domain in enumerate(self.ratings.domains.values()):
+            arrays |= {f"item_counts.{z}": domain.item_counts, f"value_counts.{z}": domain.value_counts}
+        return arrays, {"id_kinds": list(self.id_kinds), "overlap": self.overlap}
+
+    @classmethod
+    def from_described(cls, ratings: Ratings, arrays: Mapping[str, NDArray[Any]],
+                       extra: Mapping[str, Any]) -> "Catalogue":
+        n = len(ratings.domains)
+        check_names("the catalogue", arrays, [*PARTS, *(f"{kind}_counts.{z}" for z in range(n)
+                                                        for kind in ("item", "value"))])
+        check_keys("the catalogue", {name: extra.get(name) for name in ("id_kinds", "overlap")},
+                   {"id_kinds": [("int", "str")], "overlap": bool})
+        if len(extra["id_kinds"]) != n:
+            raise ModelFileError(f"id_kinds must be those of {n} domains; got {extra['id_kinds']}")
+        users, parts = (check_array(name, arrays[name], dtype="int64", shape={"parts": None, "domains": n}, low=0)
+                        for name in PARTS[:2])
+        ends, rows = (check_array(name, arrays[name], dtype="int64", shape={"blocks": None}, low=0)
+                      for name in PARTS[2:])
+        if len(users) != len(parts) or len(ends) != len(rows) or not len(ends) or ends[-1] != len(users) or (
+                np.diff(ends, prepend=0) <= 0).any():
+            raise ModelFileError(f"the blocks must have all {len(users):,} parts among them")
+        counted = []
+        for z, d in enumerate(ratings.domains.values()):
+            sizes = {"item": d.n_items, "value": len(d.scale)}
+            counted.append([check_array(f"{kind}_counts.{z}", arrays[f"{kind}_counts.{z}"], dtype="int64", low=0,
+                                        shape={"numbers": size}) for kind, size in sizes.items()])
+        return cls(without_users(ratings, users.sum(axis=0), parts.sum(axis=0), counted), tuple(extra["id_kinds"]),
+                   extra["overlap"], users, parts, ends, rows)
+
+
+def without_users(ratings: Ratings, n_users: Sequence[Any], n_ratings: Sequence[Any],
+                  counted: Sequence[Sequence[Numbers]]) -> Ratings:
+    """The domains with nobody in them, and totals for each: ratings by item, and by value."""
+    domains: dict[str, Domain] = {}
+    for z, d in enumerate(ratings.domains.values()):
+        own = Totals(int(n_users[z]), int(n_ratings[z]), *counted[z])
+        domains[d.name] = PartOfDomain(
+            d.name, Vocabulary([]), d.items, np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.uint8),
+            d.scale, d.titles, d.events, totals=own)
+    return replace(ratings, domains=domains)
+
+
+def part_of(keys: NDArray[np.uint64], n_parts: int) -> NDArray[np.uint16]:
+    """The part that each person belongs to, by the hash of the id: equal ranges of hashes."""
+    return ((keys >> np.uint64(32)) * np.uint64(n_parts) >> np.uint64(32)).astype(np.uint16)

@@ -1,0 +1,136 @@
+"""People: the users of a fitted model in Parquet parts, each found by a hash of the id.
+
+A part has for each domain a file with a row a user: `user_id`; `items` and `values`, what the user rated, as codes of
+items and positions on the scale; and `membership_0`, `membership_1`, ..., P(k | u) in each restart.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.blocks.catalogue import Catalogue
+from pclf.data.domain import Domain
+from pclf.data.ratings import Ratings
+from pclf.data.vocabulary import Vocabulary, as_written, hashes
+from pclf.door import check_array, check_names, opening
+from pclf.errors import ModelFileError
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class PartFile:
+    """The users of a part in a domain."""
+
+    users: Vocabulary
+    user: NDArray[np.int32]         # (n,) of ratings, by user
+    item: NDArray[np.int32]
+    value: NDArray[np.uint8]
+    memberships: Sequence[Floats]   # (U, K) a restart
+
+    def write(self, path: Path) -> str:
+        """Returns the checksum."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        ends = np.concatenate([[0], np.cumsum(np.bincount(self.user, minlength=len(self.users)))]).astype(np.int32)
+        columns = {"user_id": self.users.arrow if len(self.users) else pa.array([], pa.int64()),
+                   "items": pa.ListArray.from_arrays(pa.array(ends), pa.array(self.item)),
+                   "values": pa.ListArray.from_arrays(pa.array(ends), pa.array(self.value))}
+        for m, rows in enumerate(self.memberships):
+            flat = pa.array(np.ascontiguousarray(rows, np.float32).ravel())
+            columns[f"membership_{m}"] = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+        pq.write_table(pa.table(columns), path, compression="zstd")
+        return checksum(path)
+
+    @classmethod
+    def read(cls, path: Path, seal: str, n_members: int, n_clusters: int) -> "PartFile":
+        """What a file holds, if it is the one that was written."""
+        import pyarrow.parquet as pq
+
+        if not path.is_file():
+            raise ModelFileError(f"{path} must be there: it is a part of the model. Copy the whole folder again.")
+        if checksum(path) != seal:
+            raise ModelFileError(f"{path} was altered after it was saved: its checksum does not match. Save it again.")
+        with opening(path):
+            table = pq.read_table(path).combine_chunks()
+            check_names("a part", table.column_names, ["user_id", "items", "values", *(
+                f"membership_{m}" for m in range(n_members))])
+            ids, items, values = (_whole(table[name]) for name in ("user_id", "items", "values"))
+            lengths = np.diff(items.offsets.to_numpy())
+            if not np.array_equal(lengths, np.diff(values.offsets.to_numpy())):
+                raise ModelFileError("items and values must be equally many")
+            rows = [check_array(f"membership_{m}", _whole(table[f"membership_{m}"]).flatten().to_numpy().reshape(
+                        len(table), -1), dtype="float", shape={"users": len(table), "clusters": n_clusters},
+                        sums_to_one=1) if len(table) else np.empty((0, n_clusters), np.float32)
+                    for m in range(n_members)]
+            user = np.repeat(np.arange(len(table), dtype=np.int32), lengths)
+            return cls(Vocabulary(ids), user, items.flatten().to_numpy(), values.flatten().to_numpy(), rows)
+
+
+@dataclass(frozen=True)
+class People:
+    """Where the users of a model are."""
+
+    folder: Path                              # of the model
+    catalogue: Catalogue
+    seals: Sequence[Sequence[str]]            # a part, a domain
+    n_members: int
+    n_clusters: int
+
+    def part(self, number: int) -> tuple[Ratings, list[list[Floats]]]:
+        """The ratings of the users of a part, and for each restart P(k | u) of the users of each domain."""
+        domains: dict[str, Domain] = {}
+        rows: list[list[Floats]] = [[] for _ in range(self.n_members)]
+        for z, (name, d) in enumerate(self.catalogue.ratings.domains.items()):
+            found = PartFile.read(path_of(self.folder, z, number), self.seals[number][z], self.n_members,
+                                  self.n_clusters)
+            domains[name] = replace(d, users=found.users, user=found.user, item=found.item, value=found.value)
+            for member, own in zip(rows, found.memberships, strict=True):
+                member.append(own)
+        return replace(self.catalogue.ratings, domains=domains), rows
+
+    def part_of(self, ids: Sequence[Any]) -> NDArray[np.uint16]:
+        """The part in which each id is, if it is anywhere."""
+        import pyarrow as pa
+
+        return self.catalogue.part_of(hashes(pa.array([as_written(id) for id in ids], pa.large_string())))
+
+    def described(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        arrays, extra = self.catalogue.described()
+        return arrays, {**extra, "seals": [list(own) for own in self.seals], "members": self.n_members,
+                        "clusters": self.n_clusters}
+
+    @classmethod
+    def from_described(cls, folder: Path, ratings: Ratings, arrays: Mapping[str, NDArray[Any]],
+                       extra: Mapping[str, Any]) -> "People":
+        catalogue = Catalogue.from_described(ratings, arrays, extra)
+        seals = extra.get("seals")
+        if not isinstance(seals, list) or len(seals) != catalogue.n_parts or any(
+                len(own) != len(ratings.domains) for own in seals):
+            raise ModelFileError(f"there must be a checksum for each domain of each of the {catalogue.n_parts:,} parts")
+        return cls(folder, catalogue, seals, int(extra["members"]), int(extra["clusters"]))
+
+
+def path_of(folder: Path, z: int, part: int) -> Path:
+    return folder / "users" / str(z) / f"part-{part:05d}.parquet"
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _whole(column: Any) -> Any:
+    """A column of a table as one array."""
+    import pyarrow as pa
+
+    combined = column.combine_chunks()
+    if not isinstance(combined, pa.ChunkedArray):
+        return combined
+    return combined.chunk(0) if combined.num_chunks else pa.array([], column.type)

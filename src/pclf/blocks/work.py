@@ -1,0 +1,174 @@
+"""Work: the folder of a fit that is larger than memory. What is finished there is not done again.
+
+    lock                   held by the run that uses the folder
+    catalogue.safetensors  items and sizes, written when all blocks are there
+    blocks/                the ratings, by blocks of users
+    runs/                  where each run of EM stands: shared parameters, and rows of users
+    model/                 the fitted model
+"""
+
+import errno
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf import storage
+from pclf.blocks.catalogue import Catalogue
+from pclf.blocks.intake import LARGEST_PART, Advance, Sized, take_in
+from pclf.clusters.loop import Saved, Step
+from pclf.clusters.mstep import Means
+from pclf.clusters.state import SpreadCounts, Stats
+from pclf.data.parts import RatingFiles
+from pclf.data.ratings import Ratings
+from pclf.engines.cpu import free_memory, width
+from pclf.errors import ArgumentError, ModelFileError, OutputError
+from pclf.problem import Layout, Problem
+
+PART = 1_000_000          # ratings of a part, about
+BASE = 500 << 20          # bytes of Python, its libraries and a batch
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+SHORT = r"free space|requested and \d+ written"      # what NumPy says of a full disk, without a number
+UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+class Work:
+    """An open folder of work."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: str | Path) -> Iterator["Work"]:
+        """The folder, for this run alone. A full disk is an error of ours, and nothing that it left counts."""
+        folder = Path(path).expanduser()
+        lock = folder / "lock"
+        if folder.exists() and not folder.is_dir():
+            raise OutputError(f"work must be a folder; {folder} is a file.")
+        if folder.is_dir() and not lock.exists() and any(folder.iterdir()):
+            raise OutputError(f"{folder} holds files that are not of a fit, so it cannot be used for work. Give the "
+                              f"name of a folder that is empty, or not there yet.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with lock.open("a") as file:
+                _hold(file, folder)
+                yield cls(folder)
+        except OSError as error:
+            if not isinstance(error, OutputError) and (error.errno in FULL or re.search(SHORT, str(error))):
+                raise OutputError(f"{folder} cannot be written to: {error.strerror or error}. Make room, or give "
+                                  f"another folder: what is finished is kept, and the same call goes on.") from None
+            raise
+
+    def blocks(self, files: RatingFiles, sized: Sized, advance: Advance, n_parts: int | None = None) -> Catalogue:
+        """The ratings of some files in blocks: those that are there, if they are of the same files."""
+        path, seal = self.folder / "catalogue.safetensors", files.fingerprint()
+        if path.exists():
+            catalogue, extra = Catalogue.load(path)
+            if extra.get("files") != seal:
+                raise OutputError(f"{self.folder} holds the blocks of other files, or of these before they were "
+                                  f"changed, or read with other options. Give another folder for work, or remove "
+                                  f"this one.")
+            if catalogue.n_blocks >= min(catalogue.n_parts, sized(
+                    catalogue.ratings, catalogue.n_ratings, catalogue.n_users)):
+                advance(2 * catalogue.n_ratings, "blocks are there")
+                return catalogue
+            path.unlink()                                    # there is less memory than there was
+        for old in ("blocks", "runs", "model"):
+            shutil.rmtree(self.folder / old, ignore_errors=True)
+        n_parts = n_parts or min(LARGEST_PART, max(1, -(-files.n_ratings() // PART)))
+        try:
+            catalogue = take_in(files, self.folder / "blocks", n_parts, sized, advance)
+            catalogue.save(path, {"files": seal})
+        except BaseException:
+            shutil.rmtree(self.folder / "blocks", ignore_errors=True)
+            raise
+        return catalogue
+
+    def run(self, *what: Any) -> Path:
+        """The folder of a run that is told from others by all of this."""
+        return self.folder / "runs" / hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
+def save_run(path: Path, state: Saved) -> None:
+    """Where a run stands, whole or not at all; the rows of users are there already."""
+    stats, means = state.stats, state.means
+    arrays = {"sums": stats.users.sums, "means.users": means.users}
+    for name, several in (("items", stats.items), ("tables", stats.tables), ("means.items", means.items),
+                          ("means.tables", means.tables)):
+        arrays |= {f"{name}.{i}": np.ascontiguousarray(x) for i, x in enumerate(several)}
+    trace = [list(asdict(step).values()) for step in state.trace]
+    text = json.dumps({"slot": stats.users.at, "objective": stats.objective, "trace": trace})
+    storage.write_atomically(path, arrays, {"run": text}, force=True)
+
+
+def load_run(path: Path) -> Saved | None:
+    """Where a run stood when it was stopped, if it had come far enough."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            told = json.loads(file.metadata()["run"])
+            arrays: dict[str, NDArray[Any]] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} must say where a run stands; {error}. Remove it to begin anew.") from None
+
+    def several(name: str) -> tuple[NDArray[Any], ...]:
+        return tuple(arrays[f"{name}.{i}"] for i in range(sum(key.startswith(f"{name}.") for key in arrays)))
+
+    stats = Stats(SpreadCounts(arrays["sums"], told["slot"]), several("items"), several("tables"), told["objective"])
+    means = Means(arrays["means.users"], several("means.items"), several("means.tables"))
+    return Saved(stats, means, tuple(Step(*step) for step in told["trace"]))
+
+
+def blocks_for(memory: int, layout: Layout, dtype: Any) -> Sized:
+    """How many blocks keep a fit within so many bytes."""
+    def sized(ratings: Ratings, n_ratings: int, n_users: int) -> int:
+        problem, size, k = Problem.of(ratings, layout), np.dtype(dtype).itemsize, layout.n_user_clusters
+        numbers = sum(n * width(view.n_clusters) for n, view in zip(problem.n_items, layout.views, strict=True))
+        fixed = BASE + 200 * sum(problem.sizes) + 12 * size * numbers
+        needed = 14 * n_ratings + n_users * (30 * problem.n_levels + 5 * size * k)
+        least = fixed + min(needed, 64 << 20)
+        if memory < least:
+            raise ArgumentError(f"memory must be at least {least / 1e9:.1f} GB for {sum(problem.sizes):,} items in "
+                                f"these clusters; got {memory / 1e9:.1f} GB.")
+        return int(-(-needed // (memory - fixed)))
+    return sized
+
+
+def as_bytes(memory: str | float | None) -> int:
+    """4GB, 500MB or a number of bytes; without any, half of what is free."""
+    if memory is None:
+        return (free_memory() or 4 * 10**9) // 2
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?\s*", str(memory).upper())
+    if not found:
+        raise ArgumentError(f"memory must be a number of bytes, or text such as '4GB'; got {memory!r}.")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def _hold(file: Any, folder: Path) -> None:
+    """Nobody else may use the folder as long as this file is open, and this process alive."""
+    try:
+        import fcntl
+    except ImportError:                                      # no such locks on Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise OutputError(f"{folder} is used by another run. Wait for it to end, or give another folder.") from None
+
+
+def remove(folder: Path) -> None:
+    """A folder of ours, if it is there."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)

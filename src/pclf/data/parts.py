@@ -1,0 +1,122 @@
+"""Parts: ratings in one file, or in many, of any size. They are described here, and read a batch at a time.
+
+    files = RatingFiles({"films": "lake/films/", "books": "lake/books/*.parquet"}, shared_users=True)
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pclf.data import files
+from pclf.data.columns import Coded
+from pclf.data.ratings import Ratings
+from pclf.data.scale import Scale, as_scale, check_levels
+from pclf.errors import DataError, UnknownNameError, brief, did_you_mean
+
+Column = str | Mapping[str, str] | None
+POLICIES = ("error", "last", "mean")
+ROLES = ("user_col", "item_col", "rating_col")
+LINE = 20          # bytes of a line of text, about
+PACKED = 4         # times that text is longer than what it is packed into, about
+
+
+@dataclass(frozen=True)
+class RatingFiles:
+    """Ratings on disk: for each domain a file, a folder of files, or a pattern such as "films/2024-*.parquet".
+
+    The parts of a folder are read in the order of their names; names that begin with a dot or a low line are skipped.
+    The other fields are those of `Ratings.from_files`.
+    """
+
+    paths: Mapping[str, str | os.PathLike[str]]
+    user_col: Column = None
+    item_col: Column = None
+    rating_col: Column = None
+    encoding: str = "utf-8"
+    scale: Any = None
+    levels: int | None = None
+    shared_users: bool = False
+    shared_items: bool = False
+    duplicates: Literal["error", "last", "mean"] = "error"
+    titles: Mapping[str, Mapping[Any, str] | str | os.PathLike[str]] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.paths, Mapping) or not self.paths or not all(
+                isinstance(name, str) and isinstance(path, (str, os.PathLike)) for name, path in self.paths.items()):
+            raise DataError(f"files must come as a dict {{domain name: path}}; got {brief(self.paths)}")
+        if self.duplicates not in POLICIES:
+            raise UnknownNameError(did_you_mean(self.duplicates, POLICIES, "policy for duplicates"))
+        if self.levels is not None:
+            check_levels(self.levels)
+        named = [self.scale, self.titles, self.user_col, self.item_col, self.rating_col]
+        for name in (name for given in named if isinstance(given, Mapping) for name in given):
+            if name not in self.paths:
+                raise UnknownNameError(did_you_mean(name, self.paths, "domain"))
+
+    def parts(self, domain: str) -> list[Path]:
+        """The files of a domain, in the order in which they are read."""
+        return parts_of(self.paths[domain])
+
+    def columns(self, domain: str) -> dict[str, str | None]:
+        """The column of each role, None where it is found by the usual names."""
+        given = {role: getattr(self, role) for role in ROLES}
+        return {role: column.get(domain) if isinstance(column, Mapping) else column for role, column in given.items()}
+
+    def scale_of(self, domain: str) -> Scale | None:
+        return as_scale(self.scale, domain)
+
+    def titles_of(self, domain: str) -> Mapping[Any, str] | None:
+        """{item: title}, from a file where that is given."""
+        given = (self.titles or {}).get(domain)
+        if isinstance(given, (str, os.PathLike)):
+            return files.read_titles(given, self.encoding, self.columns(domain)["item_col"])
+        return given
+
+    def batches(self, domain: str) -> Iterator[tuple[Path, list[Coded]]]:
+        """Users, items and ratings of some rows, and the file that they are in."""
+        for part in self.parts(domain):
+            if part.stat().st_size:                       # an empty part is what a job without rows leaves
+                for columns in files.batches(part, self.columns(domain), self.encoding):
+                    yield part, columns
+
+    def read(self) -> Ratings:
+        """All of them, in memory."""
+        return Ratings.from_files(**vars(self))
+
+    def n_ratings(self) -> int:
+        """How many there are: of Parquet as it says, of text about."""
+        return sum(_n_rows(part) for name in self.paths for part in self.parts(name))
+
+    def fingerprint(self) -> str:
+        """A hash of where the files are, how large they are and when they were written, and of all options."""
+        seal = hashlib.sha256(repr([(key, value) for key, value in vars(self).items() if key != "paths"]).encode())
+        for name in self.paths:
+            for part in self.parts(name):
+                found = part.stat()
+                seal.update(repr((name, str(part.resolve()), found.st_size, found.st_mtime_ns)).encode())
+        return seal.hexdigest()
+
+
+def parts_of(path: str | os.PathLike[str]) -> list[Path]:
+    """The files that a path means, all of one kind: itself, those in a folder, or those that fit a pattern."""
+    found = files.files_of(path)
+    kinds = {files.is_text(file): file for file in found}
+    if len(kinds) > 1:
+        raise DataError(f"{path} must hold parts of one kind, text or Parquet; got {kinds[True].name} and "
+                        f"{kinds[False].name}. Say which with a pattern, such as {path}/*{kinds[False].suffix}")
+    return found
+
+
+def _n_rows(part: Path) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if files.is_text(part):
+        return part.stat().st_size * (PACKED if part.suffix.lower() in files.PACKED else 1) // LINE
+    try:
+        return int(pq.read_metadata(part).num_rows) if part.stat().st_size else 0
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{part} must be a whole Parquet file; {error}") from None
