@@ -6,7 +6,7 @@ DATA   := $(if $(PCLF_DATA),PCLF_DATA=$(abspath $(PCLF_DATA)),)
 
 .DEFAULT_GOAL := help
 PYTHONS := python3.11 python3.12 python3.13 python3.14
-.PHONY: help demo test check attack lowest versions bench reproduce docs refresh examples gpu clean
+.PHONY: help demo serve test coverage check attack lowest versions bench reproduce docs refresh examples gpu clean
 
 help:            ## list these words
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -14,8 +14,14 @@ help:            ## list these words
 demo: $(VENV)/.run            ## fit three demo catalogues and recommend across them
 	@$(BIN)/pclf demo
 
+serve: $(VENV)/.serve         ## the demo's catalogues as a service with a page, at http://127.0.0.1:8000/
+	@$(BIN)/pclf serve --demo
+
 test: $(VENV)/.dev            ## all tests
 	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal
+
+coverage: $(VENV)/.dev        ## all tests, and the share of lines that they run
+	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal --cov=pclf --cov-report=term:skip-covered
 
 check: $(VENV)/.dev           ## style and types, under a minute
 	@$(BIN)/ruff check .
@@ -62,6 +68,10 @@ $(VENV)/.run: pyproject.toml
 	@echo "setting up $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.serve: $(VENV)/.run
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[serve]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

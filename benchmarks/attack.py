@@ -314,7 +314,7 @@ class Files:
                     self._check_facts(made.attributes, content if encoding == "utf-8" else b'"')
                     return "another"
                 if rng.random() < 0.1:
-                    from pclf.cli.arguments import read_titles
+                    from pclf.data.files import read_titles
 
                     read_titles(path, encoding)
                     return "another"

@@ -140,6 +140,7 @@ def _printed() -> Iterator[io.StringIO]:
     """Both streams, as a reader sees them at a terminal."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out), warnings.catch_warnings():
+        warnings.simplefilter("default")                # where tests run this, warnings would be errors
         yield out
 
 

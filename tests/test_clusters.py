@@ -4,13 +4,15 @@ import warnings
 
 import numpy as np
 import pytest
+from problems import made
 
 from pclf import engines
 from pclf.clusters.loop import STARTS, Schedule, Step, random_memberships, random_posteriors, run
 from pclf.clusters.mstep import Priors, memberships, mstep, prior_means, shares
 from pclf.clusters.state import Params, Stats
-from pclf.data.ratings import Ratings
+from pclf.data.ratings import Ratings, Vocabulary
 from pclf.engines.reference import ReferenceEngine
+from pclf.models import FMM
 from pclf.problem import Layout, Problem, View
 
 ENGINES = [("reference", "float64"), ("cpu", "float64"), ("cpu", "float32")]
@@ -390,3 +392,50 @@ def test_tiny_probabilities_do_not_become_nan(engine):
         stats = engine.estep(engine.place(problem), params, 1.0)
     assert all(np.isfinite(a).all() for a in all_arrays(stats))
     assert np.isfinite(stats.objective)
+
+
+@pytest.mark.parametrize("start", ["memberships by id", "posteriors by id"])
+def test_a_start_by_id_does_not_depend_on_the_order_of_rows(start):
+    """The same ratings in another order, with ids as text: predictions differ by rounding alone."""
+    rng = np.random.default_rng(3)
+    pairs = np.unique(rng.integers(0, (40, 30), (400, 2)), axis=0)
+    ratings, order = rng.integers(1, 6, len(pairs)), rng.permutation(len(pairs))
+    fits = []
+    for rows, name in ((np.arange(len(pairs)), int), (order, str)):
+        users, items = ([name(i) for i in column] for column in pairs[rows].T)
+        data = Ratings.from_arrays({"films": (users, items, ratings[rows])}, scale=(1, 5))
+        model = FMM(4, 4, start=start, n_restarts=1, max_iter=12).fit(data, dtype="float64")
+        fits.append(model.predict("films", [name(u) for u in range(5)], [name(v) for v in range(5)]))
+    assert np.allclose(*fits, atol=1e-9)
+
+
+def test_ids_of_two_domains_start_alike_only_where_they_are_shared():
+    arrays = {"films": (["Ann", "Ben"], ["Heat", "Jaws"], [5, 3]), "books": (["Ben", "Cid"], ["Emma", "Dune"], [2, 3])}
+    for shared in (True, False):
+        data = Ratings.from_arrays(arrays, scale=(1, 5), shared_users=shared)
+        keys = Problem.of(data, Layout(2, (View("all", (0, 1), 2),)), keyed=True).user_keys
+        assert len(set(keys.tolist())) == (3 if shared else 4)
+
+
+@pytest.mark.parametrize("stopped", [1, 5, 7, 12])
+def test_a_run_that_was_saved_goes_on_with_the_same_bits(stopped):
+    """Within a temperature, at the end of one, and at the very end."""
+    problem = made(Layout(3, (View("a", (0,), 2),)), [300], [20], [15])
+    start, schedule = random_memberships(problem, np.random.default_rng(0)), Schedule(max_iter=12)
+    priors, engine, kept = Priors(1.0, 1.0, 1.0), engine_of("cpu", "float64"), []
+    whole = run(engine, problem, start, schedule=schedule, priors=priors, save=kept.append)
+    saved = next(s for s in kept if len(s.trace) == stopped)
+    again = run(engine, problem, start, schedule=schedule, priors=priors, saved=saved)
+    assert np.array_equal(again.params.users, whole.params.users)
+    assert [s.objective for s in again.trace] == [s.objective for s in whole.trace]
+    assert again.converged == whole.converged
+
+
+def test_a_hash_of_an_id_is_that_of_its_text():
+    numbers, texts = Vocabulary([7, -12, 3 * 10**15]), Vocabulary(["7", "-12", "3000000000000000"])
+    assert numbers.keys().tolist() == texts.keys().tolist()
+    assert texts.take(np.array([2])).keys()[0] == texts.keys()[2]
+    many = Vocabulary([f"user {i}" for i in range(10_000)]).keys()
+    assert len(set(many.tolist())) == 10_000
+    assert abs((many >> np.uint64(63)).mean() - 0.5) < 0.03
+    assert abs((many & np.uint64(1)).mean() - 0.5) < 0.03

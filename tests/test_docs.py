@@ -41,8 +41,8 @@ PAGES = refresh.pages() if refresh else []
 
 
 def alike(shown: str, printed: str) -> float:
-    """How alike two outputs are, from 0 to 1, whatever the numbers in them."""
-    a, b = (re.sub(r"[-+]?\d[\d.,]*", "#", text).split() for text in (shown, printed))
+    """How alike two outputs are, from 0 to 1, whatever the numbers in them and the spaces that align them."""
+    a, b = (re.findall(r"\w+|\S", re.sub(r"[-+]?\d[\d.,]*", "#", text)) for text in (shown, printed))
     return difflib.SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
@@ -104,7 +104,8 @@ def test_documentation_builds_without_warnings(tmp_path):
 
 
 PUBLIC = {
-    "Ratings": pclf.Ratings, "Scale": pclf.Scale, "Split": pclf.Split, "Recommender": Recommender,
+    "Ratings": pclf.Ratings, "RatingFiles": pclf.RatingFiles, "Scale": pclf.Scale, "Split": pclf.Split,
+    "Recommender": Recommender,
     "Recommendations": Recommendations, "Hyper": Hyper, **{name: getattr(pclf, name) for name in models.NAMES},
 }
 FUNCTIONS = {
@@ -187,3 +188,16 @@ def test_models_show_what_they_are_and_what_they_learned():
 def test_models_show_names_of_domains_as_text():
     data = pclf.Ratings.from_arrays({"<b>": ([1, 2], [1, 1], [1, 5])}, scale=(1, 5))
     assert "<td>&lt;b&gt;</td>" in pclf.Bias().fit(data)._repr_html_()
+
+
+def test_formulas_are_shown_without_a_network():
+    """What mkdocs makes of a formula becomes MathML, and no page asks for a script from elsewhere."""
+    pytest.importorskip("latex2mathml")
+    spec = importlib.util.spec_from_file_location("formulas", ROOT / "docs" / "formulas.py")
+    formulas = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(formulas)
+    page = (r'<span class="arithmatex">\(a &lt; b\)</span><div class="arithmatex">\[\frac{1}{\beta}\]</div>')
+    made = formulas.on_page_content(page)
+    assert (made.count("<math"), "arithmatex" in made) == (2, False)
+    assert "<mfrac>" in made
+    assert "http" not in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

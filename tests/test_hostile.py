@@ -13,7 +13,6 @@ import pytest
 from pyarrow import parquet
 
 import pclf
-from pclf.cli import arguments
 from pclf.data import Ratings, Scale, Vocabulary, files
 from pclf.errors import DataError, MissingFileError, PclfError, UnknownNameError, brief, visible
 
@@ -85,10 +84,10 @@ def test_what_stands_between_two_colons_is_not_dropped(tmp_path, line):
 
 def test_titles_may_have_separators_of_their_own(tmp_path):
     path = write(tmp_path / "movies.dat", "1::Alien :: the film::Horror\n2::Heat::Crime\n3::a::b::c::Drama\n\n")
-    assert arguments.read_titles(path, "utf-8") == {1: "Alien :: the film", 2: "Heat", 3: "a::b::c"}
+    assert files.read_titles(path, "utf-8") == {1: "Alien :: the film", 2: "Heat", 3: "a::b::c"}
     path.write_text("1::Alien::Horror\n3::Jaws::Horror\n2::Heat\n")
     with pytest.raises(DataError, match="must have 3 fields in each line; got 2 in line 3"):
-        arguments.read_titles(path, "utf-8")
+        files.read_titles(path, "utf-8")
 
 
 def test_a_small_file_does_not_grow_in_memory(tmp_path):
@@ -98,7 +97,7 @@ def test_a_small_file_does_not_grow_in_memory(tmp_path):
             file.write(b"a" * 1_000_000)
     tracemalloc.start()
     with pytest.raises(DataError, match=f"a line must have at most {files.BLOCK:,} characters"):
-        arguments.read_titles(tmp_path / "t.dat.gz", "utf-8")
+        files.read_titles(tmp_path / "t.dat.gz", "utf-8")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 150e6

@@ -232,7 +232,7 @@ def test_an_unknown_model_name_is_guessed():
     ({"user_prior": -1.0}, "user_prior must be 0"),
     ({"betas": ()}, "betas must be one or more numbers"),
     ({"betas": (0.5, 1.5)}, "betas must be one or more numbers"),
-    ({"start": "zeros"}, "start must be one of: posteriors, memberships; got 'zeros'"),
+    ({"start": "zeros"}, "start must be one of: posteriors, memberships, posteriors by id, memb"),
     ({"max_iter": 0}, "max_iter must be at least 1"),
     ({"n_factors": "many"}, "n_factors must be 'auto' or a whole number; got 'many'"),
 ])
@@ -251,7 +251,7 @@ def test_more_clusters_than_users_is_a_warning(data):
 
 
 def test_data_of_the_wrong_kind_is_refused():
-    with pytest.raises(TypeError, match="must be Ratings or a dict of data frames"):
+    with pytest.raises(TypeError, match="must be Ratings, a data frame, or a dict of these"):
         pclf.PCLF().fit([[1, 2, 3]])
 
 
@@ -610,7 +610,7 @@ def test_a_guest_comes_with_domains(mixture):
     guest = mixture.fold_in({"films": {"films 1": 5}})
     with pytest.raises(UnknownNameError, match="unknown domain 'flims': did you mean 'films'"):
         mixture.recommend("books", guest, user_domain="flims")
-    with pytest.raises(ValueError, match=r"must be given as \{domain: \{item: rating\}\}; got \['x'\]"):
+    with pytest.raises(ValueError, match=r"must be given as \{domain: \{item: rating\}\}; got 'x'"):
         mixture.fold_in(["x"])
     with pytest.raises(ValueError, match=r"'films' must be given as \{item: rating\}; got None"):
         mixture.fold_in({"films": None})

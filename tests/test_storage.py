@@ -118,6 +118,21 @@ def test_titles_sharing_and_scales_come_back(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
+def test_domains_that_were_fitted_apart_come_back_with_as_many_factors_as_each_has(tmp_path, monkeypatch):
+    """A large catalogue supports more factors than a small one, and nothing ties the two."""
+    monkeypatch.setattr("pclf.models.pclf.MANY", 1_000)
+    rng = np.random.default_rng(0)
+    user, item = np.divmod(rng.permutation(2_400)[:1_500], 40)
+    rating = rng.integers(1, 6, 1_500)
+    data = pclf.Ratings.from_arrays({"large": (user, item, rating), "small": (user[:300], item[:300], rating[:300])},
+                                    scale=(1, 5))
+    model = pclf.PCLF(2, 2, 2, max_iter=2, n_restarts=1, lists=False).fit(data)
+    sizes = {name: part.domains[name].item_factors.shape[1] for name, part in model.factors_.items()}
+    assert sizes["large"] > sizes["small"]
+    model.save(tmp_path / "m")
+    assert np.array_equal(pclf.load(tmp_path / "m").predict("small", 1, [0, 1]), model.predict("small", 1, [0, 1]))
+
+
 def test_a_file_is_as_private_as_the_one_it_replaces_or_as_new_files_are(tmp_path):
     from pclf.atomic import replacing
 

@@ -10,7 +10,7 @@ Names are imported when they are first used, so that importing pclf costs nothin
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "Ratings": "pclf.data.ratings", "Scale": "pclf.data.ratings", "Split": "pclf.data.splits",
@@ -19,10 +19,12 @@ _HOME = {
     "PCLF": "pclf.models.pclf", "RMGM": "pclf.models.rmgm", "FMM": "pclf.models.fmm",
     "EASE": "pclf.models.ease", "Popular": "pclf.models.popular",
     "Bias": "pclf.models.bias", "NMF": "pclf.models.nmf", "CBT": "pclf.models.cbt", "TALMUD": "pclf.models.talmud",
+    "RatingFiles": "pclf.data.parts",
     "load": "pclf.models", "compare": "pclf.evaluate.compare", "audit": "pclf.evaluate.audit",
+    "Client": "pclf.client",
 }
-_ROOMS = ("choice", "clusters", "data", "datasets", "engines", "errors", "evaluate", "factors", "models", "plots",
-          "report", "storage")
+_ROOMS = ("blocks", "choice", "clusters", "data", "datasets", "engines", "errors", "evaluate", "factors", "models",
+          "plots", "report", "storage", "tracking")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 
@@ -40,6 +42,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from pclf import blocks as blocks
     from pclf import choice as choice
     from pclf import clusters as clusters
     from pclf import data as data
@@ -52,6 +55,9 @@ if TYPE_CHECKING:
     from pclf import plots as plots
     from pclf import report as report
     from pclf import storage as storage
+    from pclf import tracking as tracking
+    from pclf.client import Client as Client
+    from pclf.data.parts import RatingFiles as RatingFiles
     from pclf.data.ratings import Ratings as Ratings
     from pclf.data.ratings import Scale as Scale
     from pclf.data.splits import Split as Split

@@ -57,6 +57,18 @@ class DownloadError(PclfError, OSError):
     """A data set that could not be fetched."""
 
 
+class StoreError(PclfError, RuntimeError):
+    """A database that cannot be reached, or cannot write: what was sent is not kept."""
+
+
+class ServiceError(PclfError, RuntimeError):
+    """A service that does not answer, or answers that it cannot."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 def brief(value: object, most: int = LONGEST) -> str:
     """A value as a message shows it: in Python's spelling, in which nothing controls a terminal, and not at length."""
     if isinstance(value, (str, bytes)):

@@ -1,12 +1,30 @@
-"""Progress bars on stderr: shown in a terminal or a notebook, silent in a pipe."""
+"""Progress: bars on stderr, shown in a terminal or a notebook and silent in a pipe; and what is logged.
 
+`logging.getLogger("pclf")` tells when something longer begins (DEBUG) and how long it took (INFO). It is silent unless
+somebody listens: `logging.basicConfig(level=logging.INFO)`.
+"""
+
+import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+log = logging.getLogger("pclf")
+log.addHandler(logging.NullHandler())
 
 
 @contextmanager
 def progress(what: str, total: float | None, *, unit: str = "it", shown: bool = True) -> Iterator[Callable[..., None]]:
     """Yields advance(amount=1, note=""): a bar with rate and remaining time."""
+    log.debug("%s: begins", what)
+    began = time.perf_counter()
+    with _bar(what, total, unit, shown) as advance:
+        yield advance
+    log.info("%s: %.2f s", what, time.perf_counter() - began)
+
+
+@contextmanager
+def _bar(what: str, total: float | None, unit: str, shown: bool) -> Iterator[Callable[..., None]]:
     if not shown:
         yield lambda amount=1.0, note="": None
         return

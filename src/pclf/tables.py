@@ -10,10 +10,32 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-from pclf.errors import visible
+from pclf.errors import ArgumentError, visible
 
 WIDE = 160           # columns of a screen that does not say how many it has
+
+
+class Framed:
+    """A result that can be had as a frame: of pandas, of polars, of pyarrow, or of whatever reads Arrow streams."""
+
+    def to_arrow(self) -> Any:
+        raise ArgumentError(f"{type(self).__name__} must say what its columns are.")
+
+    def to_pandas(self) -> Any:
+        """A pandas frame, where pandas is installed."""
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """A polars frame, where polars is installed."""
+        import polars
+
+        return polars.from_arrow(self.to_arrow())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """The Arrow stream protocol: `polars.DataFrame(result)`, `duckdb.sql("from result")` and others use it."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 @dataclass(frozen=True)

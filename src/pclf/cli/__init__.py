@@ -118,7 +118,7 @@ def _run(debug: bool) -> int:
 def _as_typed(text: str) -> str:
     """Advice for Python, user_col=..., as options: --user-col ..."""
     return re.sub(r"\b(user_col|item_col|rating_col|user_domain|encoding|duplicates|shared_users|scale|"
-                  r"attributes|user_attributes)=(?=\.\.\.|')",
+                  r"attributes|user_attributes|skip_bad)=(?=\.\.\.|')",
                   lambda name: f"--{name[1].replace('_', '-')} ", text)
 
 

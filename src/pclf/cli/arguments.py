@@ -1,5 +1,6 @@
 """What people type, turned into what the library takes: files, ids, guests, settings files."""
 
+import json
 import re
 import tomllib
 from collections.abc import Hashable, Sequence
@@ -11,6 +12,7 @@ import typer
 from pclf.errors import UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
+    from pclf.data.parts import RatingFiles
     from pclf.data.ratings import Domain, Ratings
 
 NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
@@ -40,10 +42,24 @@ def counts(words: Sequence[str], what: str) -> dict[str, int]:
     return out
 
 
+def settings(words: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE words as settings of a model; hyper.NAME are together in `hyper`."""
+    from pclf.evaluate.tuning import as_settings
+
+    out = {}
+    for name, said in pairs(words, "--set", "VALUE", "n_factors=16").items():
+        try:
+            out[name] = json.loads(said)
+        except ValueError:
+            out[name] = said
+    return as_settings(out)
+
+
 def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | None, rating_col: str | None,
                  scale: Sequence[str], titles: Sequence[str], attributes: Sequence[str], user_attributes: Sequence[str],
                  shared_users: bool, shared_items: bool, duplicates: str, encoding: str, events: bool,
-                 time_col: str | None, weight_col: str | None, half_life: float | None) -> "Ratings":
+                 time_col: str | None, weight_col: str | None, half_life: float | None,
+                 skip_bad: int) -> "Ratings":
     """Ratings, or events, from NAME=FILE words; a catalogue name such as `demo` alone loads that data set.
 
     events: all files hold events; one alone is NAME=FILE:events.
@@ -59,9 +75,8 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
                 rating_col=rating_col, scale=scale, titles=titles, attributes=attributes,
                 user_attributes=user_attributes, shared_users=shared_users, shared_items=shared_items,
                 duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events, time_col=time_col,
-                weight_col=weight_col, half_life=half_life is not None)
+                weight_col=weight_col, half_life=half_life is not None, skip_bad=skip_bad)
         return datasets.load(files[0])
-    known = {name: read_titles(Path(file), encoding) for name, file in pairs(titles, "--titles").items()}
     paths = pairs(files, "DOMAIN=FILE")
     of_events = list(paths) if events else [name for name, file in paths.items() if file.endswith(":events")]
     if len(of_events) == len(paths):
@@ -72,9 +87,41 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
         time_col=_wanted(time_col), weight_col=_wanted(weight_col), half_life=half_life,
         scale={name: _scale(name, value) for name, value in by_name.items()} or None, shared_users=shared_users,
-        shared_items=shared_items, titles=known or None,
+        shared_items=shared_items, titles=dict(pairs(titles, "--titles")) or None, skip_bad=skip_bad,
         attributes=pairs(attributes, "--attributes", example="books=book_facts.csv"),
         user_attributes=pairs(user_attributes, "--user-attributes", example="books=readers.csv"),
+        duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
+
+
+def read_like(data: "Ratings", files: Sequence[str], encoding: str) -> "Ratings":
+    """Ratings or events from NAME=FILE words, on the scales of ratings that are there."""
+    from pclf.data.ratings import Ratings
+
+    paths = pairs(files, "--test")
+    for name in paths:
+        data[name]                                          # an unknown name is guessed there
+    events = [name for name in paths if data[name].events]
+    return Ratings.from_files(paths, events=events, encoding=encoding, duplicates="last", levels=data.n_levels,
+                              scale={name: data[name].scale for name in paths if name not in events} or None)
+
+
+def rating_files(files: Sequence[str], *, user_col: str | None, item_col: str | None, rating_col: str | None,
+                 scale: Sequence[str], titles: Sequence[str], attributes: Sequence[str], user_attributes: Sequence[str],
+                 shared_users: bool, shared_items: bool, duplicates: str, encoding: str, events: bool,
+                 time_col: str | None, weight_col: str | None, half_life: float | None) -> "RatingFiles":
+    """Files, folders and patterns from NAME=PATH words, to be read in parts."""
+    from pclf.data.parts import RatingFiles
+
+    paths = pairs(files, "DOMAIN=FILE")
+    _refuse("--engine disk goes without", attributes=attributes, user_attributes=user_attributes, time_col=time_col,
+            weight_col=weight_col, half_life=half_life is not None,
+            events=events or any(path.endswith(":events") for path in paths.values()))
+    by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
+    return RatingFiles(
+        paths, user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
+        encoding=encoding, scale={name: _scale(name, value) for name, value in by_name.items()} or None,
+        shared_users=shared_users, shared_items=shared_items,
+        titles=pairs(titles, "--titles") or None,
         duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
 
 
@@ -103,12 +150,6 @@ def _scale(name: str, text: str) -> tuple[float, ...]:
     return tuple(float(x) for x in re.findall(rf"(?:^|[-:,])({NUMBER})", text))
 
 
-def read_titles(path: Path, encoding: str) -> dict[Hashable, str]:
-    """Item titles from a table: the column that names items, and the one called title or name."""
-    item, title = _read(path, ("item_col", "title_col"), encoding)
-    return {i: str(t) for i, t in zip(item, title, strict=True) if i is not None and t is not None}
-
-
 def read_pairs(path: Path, users: Any, items: Any) -> tuple[list[Any], list[Any]]:
     """The columns of users and items, as ids of these vocabularies."""
     columns = _read(path, ("user_col", "item_col"), "utf-8")
@@ -120,6 +161,12 @@ def read_items(path: Path, items: Any) -> list[Any]:
     """A column of items, as ids of a vocabulary."""
     ids, = _read(path, ("item_col",), "utf-8")
     return alike(ids, items)
+
+
+def read_users(path: Path, users: Any) -> list[Any]:
+    """A column of users, as ids of a vocabulary."""
+    ids, = _read(path, ("user_col",), "utf-8")
+    return alike(ids, users)
 
 
 def alike(ids: list[Any], vocabulary: Any) -> list[Any]:
@@ -194,7 +241,10 @@ def _listed_items(domain: "Domain", pieces: list[str]) -> list[str]:
 
 
 def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
-    """Settings from a TOML file become the defaults of the options with the same names."""
+    """Settings from a TOML file become the defaults of the options with the same names.
+
+    A table may hold NAME=VALUE words, [titles] books = "titles.csv", or the settings of one command, [fit].
+    """
     if path is None:
         return None
     try:
@@ -205,10 +255,15 @@ def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
         raise typer.BadParameter(f"{path} is not valid TOML: {error}.") from None
     known = {_typed(p): p for p in ctx.command.params if p.name not in ("config", "help")}
     chosen = {}
-    for key, value in settings.items():
+    commands = getattr(getattr(ctx.parent, "command", None), "commands", {})
+    own = settings.pop(str(ctx.info_name), {}) if isinstance(settings.get(str(ctx.info_name)), dict) else {}
+    common = {key: value for key, value in settings.items() if key not in commands or not isinstance(value, dict)}
+    for key, value in (common | own).items():
         option = known.get(key.replace("-", "_"))
         if option is None:
             raise typer.BadParameter(f"{path}: {did_you_mean(key, sorted(known), 'setting')}")
+        if isinstance(value, dict):
+            value = [f"{name}={_in_one_word(part)}" for name, part in _flat(value).items()]
         several = option.nargs == -1 or getattr(option, "multiple", False)
         words = [str(v) for v in value] if isinstance(value, list) else [str(value)]
         if several or isinstance(value, list):
@@ -216,6 +271,17 @@ def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
         chosen[option.name] = value
     ctx.default_map = {**(ctx.default_map or {}), **chosen}
     return path
+
+
+def _flat(table: dict[str, Any]) -> dict[str, Any]:
+    """A table without tables in it: {"hyper": {"ridge": 200}} as {"hyper.ridge": 200}."""
+    return {f"{name}.{key}" if isinstance(part, dict) else name: value for name, part in table.items()
+            for key, value in (part.items() if isinstance(part, dict) else [(name, part)])}
+
+
+def _in_one_word(value: Any) -> str:
+    """A value of a table as it is typed: [1, 10] as 1:10."""
+    return ":".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _typed(option: Any) -> str:

@@ -21,11 +21,11 @@ app = typer.Typer(
 Files = Annotated[list[str], typer.Argument(metavar="DOMAIN=FILE...", help="Ratings of each domain: CSV, TSV or "
                                             "Parquet; DOMAIN=FILE:events for one without ratings. Or the name of one "
                                             "data set of `pclf datasets`.")]
-ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `pclf fit` wrote.")]
+ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A file, or a folder, that `pclf fit` wrote.")]
 DomainName = Annotated[str, typer.Option("--domain", "-d", help="The domain to score.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
-Engine = Annotated[str, typer.Option(help="auto, cpu, gpu or reference.")]
+Engine = Annotated[str, typer.Option(help="auto, cpu, gpu, reference, or disk for files larger than memory.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all cores by default.")]
 UserCol = Annotated[str | None, typer.Option(help="Column of user ids, or DOMAIN=COLUMN,...; guessed by default.")]
 ItemCol = Annotated[str | None, typer.Option(help="Column of item ids, or DOMAIN=COLUMN,...; guessed by default.")]
@@ -38,6 +38,9 @@ HalfLife = Annotated[float | None, typer.Option(help="Days after which an event 
 ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as books=1-10, or LOW:HIGH:STEP; "
                                                 "inferred by default.")]
 Encoding = Annotated[str, typer.Option(help="Of the text files, such as latin-1.")]
+UnknownIds = Annotated[str | None, typer.Option("--unknown", help="What to do about ids that the model does not know: "
+                                                "skip (the default for tables), newcomer, or error (the default for "
+                                                "one).")]
 UserDomain = Annotated[str | None, typer.Option(help="Where to look the user up.")]
 Titles = Annotated[list[str], typer.Option(help="DOMAIN=FILE with item ids and a column `title`.")]
 ItemAttributes = Annotated[list[str], typer.Option("--attributes", help="DOMAIN=FILE with item ids and what is known "
@@ -49,6 +52,8 @@ Events = Annotated[bool, typer.Option("--events", help="The files say who did wh
 Duplicates = Annotated[str, typer.Option(help="What to do with two ratings of one pair: error, last or mean.")]
 Config = Annotated[Path | None, typer.Option(help="TOML file with settings named like these options.", is_eager=True,
                                              callback=arguments.use_config)]
+SkipBad = Annotated[int, typer.Option(min=0, help="Rows with too many or too few fields that may be left out; they are "
+                                      "counted and the first is shown.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that is there, whatever it holds.")]
 OutFile = Annotated[Path | None, typer.Option("--out", "-o", help="CSV or Parquet; stdout by default.")]
 
@@ -104,29 +109,66 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         common_clusters: Annotated[int | None, typer.Option(help="T, item clusters of all domains (PCLF).")] = None,
         specific_clusters: Annotated[int | None, typer.Option(help="L, item clusters of each domain.")] = None,
         common_weight: Annotated[float | None, typer.Option(help="W1, from 0 to 1; learned by default.")] = None,
+        factor_weight: Annotated[float | None, typer.Option(help="What factors say beside clusters, 0 to 1; learned by "
+                                                            "default (PCLF).")] = None,
+        lists: Annotated[bool | None, typer.Option(help="Learn what people choose (PCLF); on by default.")] = None,
         max_iter: Annotated[int | None, typer.Option(help="Most iterations of EM.")] = None,
         restarts: Annotated[int | None, typer.Option(help="Fits whose predictions are averaged.")] = None,
-        engine: Engine = "auto", threads: Threads = None, seed: Seed = 0, user_col: UserCol = None,
+        set_to: Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of the model, "
+                                                  "such as n_factors=16 or hyper.ridge=200.")] = [],  # noqa: B006
+        engine: Engine = "auto", threads: Threads = None,
+        work: Annotated[Path | None, typer.Option(help="Folder for blocks of ratings (--engine disk); the same command "
+                                                  "goes on there after it was stopped.")] = None,
+        memory: Annotated[str | None, typer.Option(help="What --engine disk may use, such as 4GB; half of what is free "
+                                                   "by default.")] = None, seed: Seed = 0, user_col: UserCol = None,
         item_col: ItemCol = None, rating_col: RatingCol = None, scale: ScaleOption = [],  # noqa: B006
         titles: Titles = [], attributes: ItemAttributes = [], user_attributes: UserAttributes = [],  # noqa: B006
         shared_users: SharedUsers = False, shared_items: SharedItems = False, duplicates: Duplicates = "error",
         encoding: Encoding = "utf-8", events: Events = False, time_col: TimeCol = None,
-        weight_col: WeightCol = None, half_life: HalfLife = None, config: Config = None,
+        weight_col: WeightCol = None, half_life: HalfLife = None, skip_bad: SkipBad = 0, config: Config = None,
+        previous: Annotated[Path | None, typer.Option("--from", metavar="MODEL", help="Go on from this model of the "
+                                                      "same domains, which is several times as fast.")] = None,
+        add: Annotated[bool, typer.Option("--add", help="With --from: the files hold what is new, and the model's own "
+                                          "ratings stay.")] = False,
         force: Force = False, as_json: AsJson = False) -> None:
     """Learn a model from one file of ratings, or events, a domain, and save it."""
+    from pclf import models
     from pclf.atomic import check_target
+    from pclf.data.update import updated
     from pclf.storage import is_model
 
+    settings: dict[str, Any] = {
+        "n_user_clusters": user_clusters, "n_common_clusters": common_clusters,
+        "n_specific_clusters": specific_clusters, "common_weight": common_weight, "factor_weight": factor_weight,
+        "lists": lists, "max_iter": max_iter, "n_restarts": restarts, **arguments.settings(set_to)}
+    if engine == "disk":
+        if model.upper() == "PCLF" and (factor_weight != 0 or lists is not False):
+            raise typer.BadParameter("--engine disk fits the clusters of PCLF alone: add --factor-weight 0 --no-lists.")
+        described = arguments.rating_files(
+            files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
+            attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
+            shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events, time_col=time_col,
+            weight_col=weight_col, half_life=half_life)
+        if previous is not None or add or skip_bad:
+            raise typer.BadParameter("--engine disk goes without --from, --add and --skip-bad: leave them out.")
+        return _fit_on_disk(model, described, out, threads, seed, work, memory, force, as_json, settings)
     if out.is_dir():
         raise typer.BadParameter(f"--out must be a file; {out} is a folder.")
+    if work is not None or memory is not None:
+        raise typer.BadParameter("--work and --memory are for --engine disk: leave them out.")
     check_target(out, None if force else is_model, "a model")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
                  shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
-                 time_col=time_col, weight_col=weight_col, half_life=half_life)
-    fitted = _fitted(model, data, engine, threads, seed, n_user_clusters=user_clusters,
-                     n_common_clusters=common_clusters, n_specific_clusters=specific_clusters,
-                     common_weight=common_weight, max_iter=max_iter, n_restarts=restarts)
+                 time_col=time_col, weight_col=weight_col, half_life=half_life, skip_bad=skip_bad)
+    before = models.load(previous) if previous is not None else None
+    if before is None and add:
+        raise typer.BadParameter("--add goes with --from MODEL, to which the files are added.")
+    if before is not None:
+        before._check_users_here("a model to go on from")
+        data = updated(before.data_, data) if add else data
+        model = type(before).__name__ if model == "PCLF" else model
+    fitted = _fitted(model, data, engine, threads, seed, before, **settings)
     fitted.save(out, force=force)
     row = {"model": type(fitted).__name__, "out": str(out), "ratings": data.n_ratings,
            "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None)}
@@ -136,16 +178,64 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
                   f"domain(s) -> {out}"))
 
 
+@app.command(epilog="Example: pclf tune movies=movies.csv --model NMF --trials 3 --out tuned.toml")
+def tune(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="TOML file of settings, for `pclf fit "
+                                                         "--config`; FILE.study beside it keeps the trials.")],
+         model: Annotated[str, typer.Option(help="PCLF, RMGM, FMM or NMF.")] = "PCLF",
+         trials: Annotated[int, typer.Option(min=1, help="At most so many, the defaults among them.")] = 20,
+         seconds: Annotated[float | None, typer.Option(min=0, help="Begin no trial after so many.")] = None,
+         seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
+         scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
+         user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
+         shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
+         skip_bad: SkipBad = 0, config: Config = None, force: Force = False, as_json: AsJson = False) -> None:
+    """Search for settings of a model on training ratings, and say whether the defaults are better. Run again, it goes
+    on."""
+    from pclf.atomic import check_target, replacing
+    from pclf.evaluate.tuning import tune as search
+
+    check_target(out, None if force else lambda path: path.suffix == ".toml", "settings, in a file that ends in .toml")
+    data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, attributes=attributes,
+                 user_attributes=user_attributes, shared_users=shared_users, shared_items=shared_items,
+                 duplicates=duplicates, encoding=encoding, time_col=None, weight_col=None, half_life=None,
+                 skip_bad=skip_bad)
+    found = search(data, model, n_trials=trials, seconds=seconds, path=f"{out}.study", seed=seed, progress=True,
+                   say=_note)
+    with replacing(out) as part:
+        part.write_text(found.toml())
+    if as_json:
+        return _json({"out": str(out), "wins": found.wins, "best": found.best, "trials": found.n_trials,
+                      "change_percent": found.change[:3]})
+    print(visible(f"{found}\n-> {out}"))
+
+
+@app.command("compare-models",
+             epilog="Example: pclf compare-models model model --test movies=movies.csv --test books=books.csv")
+def compare_models(old: Annotated[Path, typer.Argument(metavar="OLD", help="The model that is in use.")],
+                   new: Annotated[Path, typer.Argument(metavar="NEW", help="The model that may take its place.")],
+                   test: Annotated[list[str], typer.Option(help="DOMAIN=FILE of ratings, or events, that neither model "
+                                                           "has seen; may be repeated.")],
+                   encoding: Encoding = "utf-8", as_json: AsJson = False) -> None:
+    """Which of two models is better on ratings that neither has seen: whether to ship the new one."""
+    from pclf import models
+    from pclf.evaluate.shipping import compare_models as compared
+
+    first, second = models.load(old), models.load(new)
+    found = compared(first, second, arguments.read_like(first.data_, test, encoding))
+    return _json(found.to_dict()) if as_json else print(visible(str(found)))
+
+
 @app.command(epilog="Example: pclf predict model --domain books --user 17 --item 'The Hobbit'")
 def predict(model: ModelPath, domain: DomainName,
             user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
             item: Annotated[list[str], typer.Option(help="Item id or title; may be repeated.")] = [],  # noqa: B006
             pairs: Annotated[Path | None, typer.Option(help="A table with the columns user_id and item_id.")] = None,
             rule: Annotated[str, typer.Option(help="mean (squared error) or median (absolute error).")] = "mean",
-            user_domain: UserDomain = None,
+            user_domain: UserDomain = None, unknown: UnknownIds = None,
             out: OutFile = None, force: Force = False,
             as_json: AsJson = False) -> None:
     """Predict ratings for pairs of users and items."""
+    import numpy as np
     import pyarrow as pa
 
     from pclf.data.columns import id_column
@@ -155,16 +245,20 @@ def predict(model: ModelPath, domain: DomainName,
     if any(named) != all(named) or all(named) == (pairs is not None):
         raise typer.BadParameter("give --user and --item, or --pairs FILE.")
     if pairs is not None:
-        users, items = arguments.read_pairs(pairs, fitted._domain(user_domain or domain).users, target.items)
+        known = fitted._domain(user_domain or domain).users
+        if fitted.users_ is not None:
+            known = fitted.users_.some(user_domain or domain)
+        users, items = arguments.read_pairs(pairs, known, target.items)
     else:
         items = [arguments.find_item(target, text) for text in item]
-        users = [_find_user(fitted, domain, str(user), user_domain)] * len(items)
-    values = fitted.predict(domain, users, items, rule=rule, user_domain=user_domain)
+        users = [_find_user(fitted, domain, str(user), user_domain, unknown or "error")] * len(items)
+    values = fitted.predict(domain, users, items, rule=rule, user_domain=user_domain,
+                            unknown=unknown or ("error" if pairs is None else "skip"))
     columns = {"user_id": id_column(users), "item_id": id_column(items), "prediction": values}
     if target.titles is not None:
-        columns["title"] = [target.title(int(code)) for code in target.items.encode(items)]
-    table = pa.table(columns)
-    _write(table, out, force, as_json)
+        columns["title"] = [target.title(int(code)) if code >= 0 else str(item)
+                            for item, code in zip(items, target.find_items(items), strict=True)]
+    _write(pa.table(columns).filter(pa.array(~np.isnan(values))), out, force, as_json)
 
 
 @app.command(epilog="Example: pclf recommend model --domain books --guest movies:Alien=5,Heat=2 --n 5")
@@ -172,6 +266,8 @@ def recommend(model: ModelPath, domain: DomainName,
               user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
               guest: Annotated[list[str], typer.Option(help="DOMAIN:ITEM=RATING,... of somebody new; of events, "
                                                        "DOMAIN:ITEM,...")] = [],  # noqa: B006
+              users: Annotated[Path | None, typer.Option(help="A table with a column of users to make lists "
+                                                         "for.")] = None,
               everyone: Annotated[bool, typer.Option("--all", help="All users of the domain, or of "
                                                      "--user-domain.")] = False,
               n: Annotated[int, typer.Option("--n", "-n", help="Length of the list.", min=1)] = 10,
@@ -185,7 +281,7 @@ def recommend(model: ModelPath, domain: DomainName,
               at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one "
                                                          "value.")] = [],  # noqa: B006
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
-              user_domain: UserDomain = None,
+              user_domain: UserDomain = None, unknown: UnknownIds = None,
               out: OutFile = None, force: Force = False,
               as_json: AsJson = False) -> None:
     """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
@@ -194,28 +290,36 @@ def recommend(model: ModelPath, domain: DomainName,
     from pclf.data.scale import written
 
     fitted, target = _opened(model, domain, out, force)
-    if sum((user is not None, bool(guest), everyone)) != 1:
-        raise typer.BadParameter("give one of --user, --guest and --all.")
-    if everyone and explain:
-        raise typer.BadParameter("--explain is for one person: leave out --all.")
+    if sum((user is not None, bool(guest), users is not None, everyone)) != 1:
+        raise typer.BadParameter("give one of --user, --guest, --users and --all.")
+    many = everyone or users is not None
+    if many and explain:
+        raise typer.BadParameter(f"--explain is for one person: leave out {'--all' if everyone else '--users'}.")
     allowed = arguments.read_items(candidates, target.items) if candidates else None
     left_out = arguments.read_items(exclude, target.items) if exclude else []
     shape: dict[str, Any] = {
         "rank_by": rank_by, "candidates": allowed, "exclude": left_out, "min_ratings": min_ratings,
         "diversity": diversity, "at_most": arguments.counts(at_most, "--at-most"), "user_domain": user_domain}
-    if everyone:
-        lists = fitted.recommend(domain, n=n, **shape)
+    if everyone and fitted.users_ is not None and out is not None:
+        rows = tables.write_parts(_shown(fitted, domain, n, shape), out, force)
+        return _json({"out": str(out), "rows": rows}) if as_json else print(visible(f"{rows:,} rows -> {out}"))
+    if many:
+        known = fitted._domain(user_domain or domain).users
+        if fitted.users_ is not None:
+            known = fitted.users_.some(user_domain or domain)
+        asked = arguments.read_users(users, known) if users else None
+        lists = fitted.recommend(domain, asked, n=n, unknown=unknown or "skip", **shape)
         return _write(lists.to_arrow(), out, force, as_json)
     if guest:
         if not hasattr(fitted, "fold_in"):
             raise ArgumentError(f"{type(fitted).__name__} cannot place guests: fit PCLF, RMGM or FMM.")
         person: Any = fitted.fold_in(arguments.guest_ratings(fitted.data_, guest))
     else:
-        person = _find_user(fitted, domain, str(user), user_domain)
+        person = _find_user(fitted, domain, str(user), user_domain, unknown or "error")
     if explain and not hasattr(fitted, "explain"):
         raise ArgumentError(f"{type(fitted).__name__} cannot explain: fit PCLF, RMGM or FMM.")
-    lists = fitted.recommend(domain, [person], n=n, **shape)
-    found = lists[0]
+    lists = fitted.recommend(domain, [person], n=n, unknown=unknown or "error", **shape)
+    found = lists[0] if len(lists) else []
     why = fitted.explain(domain, person, found[0].item, user_domain=user_domain) if explain and found else None
     if as_json:
         if out is not None:
@@ -252,14 +356,14 @@ def evaluate(files: Files,
              user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
              shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
              events: Events = False, time_col: TimeCol = None, weight_col: WeightCol = None, half_life: HalfLife = None,
-             config: Config = None, as_json: AsJson = False) -> None:
+             skip_bad: SkipBad = 0, config: Config = None, as_json: AsJson = False) -> None:
     """Measure models on held-out ratings, or lists on held-out events, of your data, with paired tests."""
     from pclf.cli import reports
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
                  shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
-                 time_col=time_col, weight_col=weight_col, half_life=half_life)
+                 time_col=time_col, weight_col=weight_col, half_life=half_life, skip_bad=skip_bad)
     rows, text = reports.evaluate(data, protocol, models, repeats, seed)
     return _json(rows) if as_json else print(visible(text))
 
@@ -273,7 +377,7 @@ def audit(files: Files,
           user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
           shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
           events: Events = False, time_col: TimeCol = None, weight_col: WeightCol = None, half_life: HalfLife = None,
-          config: Config = None, as_json: AsJson = False) -> None:
+          skip_bad: SkipBad = 0, config: Config = None, as_json: AsJson = False) -> None:
     """Does pooling help? Each domain with and without the others, against a shuffled control."""
     from pclf.engines.cpu import cores
     from pclf.evaluate.audit import audit as run_audit
@@ -281,7 +385,7 @@ def audit(files: Files,
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
                  shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
-                 time_col=time_col, weight_col=weight_col, half_life=half_life)
+                 time_col=time_col, weight_col=weight_col, half_life=half_life, skip_bad=skip_bad)
     found = run_audit(data, given=given, repeats=repeats, seed=seed, n_jobs=cores(), progress=True)
     return _json(found.to_dict()) if as_json else print(visible(str(found)))
 
@@ -320,8 +424,44 @@ def report(model: ModelPath,
     fitted = models.load(model)
     if not isinstance(fitted, Mixture):
         raise ArgumentError(f"a report needs PCLF, RMGM or FMM; {model} holds {type(fitted).__name__}.")
+    fitted._check_users_here("a report")
     path = write(fitted, out, force=force)
     return _json({"out": str(path), "bytes": path.stat().st_size}) if as_json else print(visible(f"report -> {path}"))
+
+
+@app.command(epilog="Example: pclf serve model --db sqlite:///shop.db --refit-after 1000")
+def serve(model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="A file that `pclf fit` wrote; without "
+                                                       "it, the version that was served last.")] = None,
+          db: Annotated[str | None, typer.Option(help="sqlite:///FILE or postgresql://USER@HOST/NAME; by default "
+                                                 "sqlite:///pclf.db.")] = None,
+          models: Annotated[str, typer.Option(help="Folder of the model versions; beside the database by "
+                                              "default.")] = "",
+          demo: Annotated[bool, typer.Option("--demo", help="Serve the demo's three catalogues.")] = False,
+          host: Annotated[str, typer.Option(help="Where to listen. Others than this machine need keys.")] = "127.0.0.1",
+          port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+          workers: Annotated[int, typer.Option(min=1, help="Processes that answer.")] = 1,
+          refit_every: Annotated[float, typer.Option(min=0, help="Hours between refits; 0 for never.")] = 24.0,
+          refit_after: Annotated[int, typer.Option(min=0, help="New ratings that bring a refit on; 0 for none.")] = 0,
+          tolerance: Annotated[float, typer.Option(min=0, help="By what share a refit may be worse.")] = 0.01,
+          max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 1 << 20,
+          max_n: Annotated[int, typer.Option(min=1, help="Places of a list.")] = 100,
+          max_batch: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 1_000,
+          rate: Annotated[float, typer.Option(min=0, help="Requests a second of one client; 0 for any.")] = 0.0,
+          cors: Annotated[list[str], typer.Option(help="An origin whose pages may ask; may be repeated.")] = [],  # noqa: B006
+          log_ids: Annotated[bool, typer.Option("--log-ids", help="Write ids of people into the log.")] = False,
+          log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+          new_key: Annotated[str | None, typer.Option(help="read or write: make a key, show it, and stop.")] = None,
+          seed: Seed = 0) -> None:
+    """Answer over HTTP, learn from what people say, refit by night, with a page to look at."""
+    from pclf.cli import serve as service
+
+    settings = {"db": db or ("sqlite:///pclf-demo.db" if demo else "sqlite:///pclf.db"), "models": models, "host": host,
+                "port": port, "workers": workers, "refit_every": refit_every, "refit_after": refit_after,
+                "tolerance": tolerance, "max_body": max_body, "max_n": max_n, "max_batch": max_batch, "rate": rate,
+                "cors": tuple(cors), "log_ids": log_ids, "log_level": log_level}
+    if new_key is not None:
+        return print(service.new_key(settings, new_key))
+    service.run(settings, model, demo, seed)
 
 
 @app.command(epilog="Example: pclf bench --quick --json")
@@ -360,28 +500,70 @@ def doctor(as_json: AsJson = False) -> None:
         print(visible(f"{name:<{width}}  {value}"))
 
 
-def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, **settings: Any) -> Any:
-    """A fitted model; settings that were not given keep the model's defaults, and unknown ones are refused."""
-    from pclf import models
+def _shown(fitted: Any, domain: str, n: int, shape: dict[str, Any]) -> Any:
+    """Lists of everybody, a part of the users at a time, with a bar."""
+    from pclf.progress import progress
+
+    with progress("recommend", fitted.users_.people.catalogue.n_parts, unit="parts") as advance:
+        for lists in fitted.users_.lists(fitted, domain, n, shape):
+            yield lists.to_arrow()
+            advance(1)
+
+
+def _fit_on_disk(name: str, files: Any, out: Path, threads: int | None, seed: int, work: Path | None,
+                 memory: str | None, force: bool, as_json: bool, settings: dict[str, Any]) -> None:
+    """A model of files larger than memory, written to a folder."""
+    from pclf.models import disk
     from pclf.models.mixture import Mixture
 
+    model = _model(name, settings)
+    if not isinstance(model, Mixture):
+        raise typer.BadParameter(f"{type(model).__name__} has no engine to choose.")
+    if work is None:
+        raise typer.BadParameter("--engine disk needs --work FOLDER, for its blocks, and to go on from.")
+    disk.check_folder(out, force)
+    model.fit(files, engine="disk", n_threads=threads, random_state=seed, verbose=True, work=work, memory=memory)
+    model.save(out, force=force)
+    n = model.users_.people.catalogue.n_ratings
+    row = {"model": type(model).__name__, "out": str(out), "ratings": n, "iterations": model.n_iter_,
+           "domains": {name: d.totals.ratings for name, d in model.data_.domains.items()}}   # type: ignore[attr-defined]
+    if as_json:
+        return _json(row)
+    print(visible(f"{row['model']} of {n:,} ratings in {len(model.data_.domains)} domain(s) -> {out}"))
+
+
+def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, before: Any = None,
+            **settings: Any) -> Any:
+    """A fitted model, which goes on from another where that is given."""
+    from pclf.models.mixture import Mixture
+
+    model = _model(name, settings, before)
+    if not isinstance(model, Mixture) and (engine != "auto" or threads is not None):
+        raise typer.BadParameter(f"{type(model).__name__} has no engine and no threads to choose.")
+    if isinstance(model, Mixture):
+        model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True, previous=before)
+        if model.interrupted_:
+            raise KeyboardInterrupt
+        return model
+    return model.fit(data, random_state=seed)
+
+
+def _model(name: str, settings: dict[str, Any], before: Any = None) -> Any:
+    """A model with these settings: those that were not given are those of the model before it, if there is one, or the
+    defaults, and unknown ones are refused."""
+    from pclf import models
+
     given = {key: value for key, value in settings.items() if value is not None}
-    model = models.create(name)
+    model = models.create(name, **({} if before is None or type(before).__name__.lower() != name.lower()
+                                   else before.get_params()))
     known = model.get_params()
     if "n_item_clusters" in known and "n_specific_clusters" in given:      # all of them are a domain's own
         given["n_item_clusters"] = given.pop("n_specific_clusters")
     for key in given:
         if key not in known:
-            raise typer.BadParameter(f"{type(model).__name__} has no {key.removeprefix('n_').replace('_', ' ')}.")
-    model.set_params(**given)
-    if not isinstance(model, Mixture) and (engine != "auto" or threads is not None):
-        raise typer.BadParameter(f"{type(model).__name__} has no engine and no threads to choose.")
-    if isinstance(model, Mixture):
-        model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True)
-        if model.interrupted_:
-            raise KeyboardInterrupt
-        return model
-    return model.fit(data, random_state=seed)
+            what = key.removeprefix("n_").replace("_", " ")
+            raise typer.BadParameter(f"{type(model).__name__} has no {what}. It has {', '.join(known)}.")
+    return model.set_params(**given)
 
 
 def _opened(model: Path, domain: str, out: Path | None, force: bool) -> tuple[Any, Any]:
@@ -393,15 +575,18 @@ def _opened(model: Path, domain: str, out: Path | None, force: bool) -> tuple[An
     return fitted, fitted._domain(domain)
 
 
-def _find_user(fitted: Any, domain: str, text: str, user_domain: str | None = None) -> Any:
+def _find_user(fitted: Any, domain: str, text: str, user_domain: str | None, unknown: str) -> Any:
     """The id that was typed, from the domain asked for or, failing that, from any."""
+    if fitted.users_ is not None:
+        fitted = next(fitted.users_.by_part(fitted, [text]))[0]
     homes = [user_domain] if user_domain else [domain, *(n for n in fitted.data_.domains if n != domain)]
     for name in homes:
         known = fitted._domain(name).users
         for candidate in arguments.readings(text):
             if candidate in known:
                 return candidate
-    return arguments.find_id(fitted._domain(homes[0]).users, text, f"user in {homes[0]!r}")
+    return text if unknown != "error" else arguments.find_id(fitted._domain(homes[0]).users, text,
+                                                             f"user in {homes[0]!r}")
 
 
 def _read(files: list[str], *, titles: list[str] | None = None, events: bool = False, **options: Any) -> Any:

@@ -1,5 +1,6 @@
 """Tables as files, CSV or Parquet by the ending. `pclf.tables` shows them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,25 @@ def write(table: Any, path: Path, force: bool = False) -> None:
             csv.write_csv(_harmless(table), part)
         else:
             parquet.write_table(table, part)
+
+
+def write_parts(parts: Iterator[Any], path: Path, force: bool = False) -> int:
+    """Tables, one after another, into one file, and how many rows there were. Only one of them is in memory."""
+    from pyarrow import csv, parquet
+
+    check(path, force)
+    text, rows = path.suffix.lower() == ".csv", 0
+    with replacing(path) as part:
+        writer = None
+        for table in parts:
+            table = _harmless(table) if text else table
+            if writer is None:
+                writer = (csv.CSVWriter if text else parquet.ParquetWriter)(part, table.schema)
+            writer.write_table(table)
+            rows += table.num_rows
+        if writer is not None:
+            writer.close()
+    return rows
 
 
 def _harmless(table: Any) -> Any:

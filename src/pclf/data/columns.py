@@ -35,7 +35,10 @@ ALIASES = {
         "weight", "strength", "plays", "playcount", "count", "counts", "times", "listens", "hours", "minutes",
         "amount", "quantity", "duration"),
     "title_col": (
-        "title", "name", "itemtitle", "itemname", "movietitle", "booktitle", "filmtitle", "tracktitle", "songtitle"),
+        "title", "name", "itemtitle", "itemname", "movietitle", "booktitle", "filmtitle", "tracktitle", "songtitle",
+        "albumtitle", "gametitle", "moviename", "bookname", "filmname", "trackname", "songname", "albumname",
+        "artistname", "gamename", "productname", "producttitle", "animename", "showname", "recipename",
+        "businessname", "articletitle", "headline"),
 }
 
 
@@ -260,8 +263,16 @@ def _find(available: Sequence[str], role: str, given: str | None, where: str) ->
                   if (m := difflib.get_close_matches(alias, plain, n=1, cutoff=0.75))), None)
     hint = f"did you mean {brief(guess)}? " if guess else ""
     way_out = "Rename one" if role == "title_col" else f"Pass {role}=..."
+    counts = find_alias(available, "weight_col") if role == "rating_col" else None
+    if counts is not None:
+        way_out = f"If {brief(counts)} says how often or how long, these are events: {as_events(counts)}"
     raise DataError(f"{where}: there must be a column like {ALIASES[role][0]!r}; {hint}got "
                     f"{', '.join(map(brief, available[:20]))}. {way_out}")
+
+
+def as_events(column: str) -> str:
+    """How counts are read, in Python and on the command line."""
+    return f"Ratings.from_events(..., weight_col={column!r}), or --events --weight-col {column}"
 
 
 def find_alias(available: Sequence[str], role: str) -> str | None:

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from pclf.data.columns import Coded, check_present, is_missing, numbers
 from pclf.data.scale import Scale, written
 from pclf.data.times import faded, seconds, strengths
 from pclf.data.vocabulary import Codes, Vocabulary, form
-from pclf.errors import UNSEEN, DataError, brief
+from pclf.errors import UNSEEN, DataError, UnknownNameError, brief, did_you_mean
 
 LIKED = 0.7   # of the way up the scale
+COUNTED = 10  # a scale that goes no higher is believed to be one of ratings
+LEAST = 0.35  # share of the lowest value in what looks like counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +104,16 @@ class Domain:
         what = "event" if self.events else "rating"
         return [count(self.n_users, "user"), count(self.n_items, "item"), count(len(self), what)]
 
+    @property
+    def item_counts(self) -> NDArray[np.int64]:
+        """How many ratings each item has.   (V,)"""
+        return np.bincount(self.item, minlength=self.n_items)
+
+    @property
+    def value_counts(self) -> NDArray[np.int64]:
+        """How often each value of the scale comes.   (R_z,)"""
+        return np.bincount(self.value, minlength=len(self.scale))
+
     def take(self, rows: NDArray[Any]) -> "Domain":
         """Only these ratings, by a mask or by their places; users and items stay."""
         kept = {name: column[rows] for name in ("user", "item", "value", "time", "weight")
@@ -136,6 +149,41 @@ class Domain:
     def title(self, code: int) -> str:
         return self.titles[code] if self.titles is not None else str(self.items.decode([code])[0])
 
+    def find_items(self, names: Any) -> Codes:
+        """The code of each item by its id, or by its title where no other item has that; -1 for one that is not here.
+        (n,)"""
+        names = names if isinstance(names, list) else list(names)
+        codes = self.items.encode(names)
+        if self.titles is not None and (codes < 0).any():
+            codes = codes.copy()
+            for i in np.flatnonzero(codes < 0):
+                codes[i] = self._by_title.get(names[i], -1) if isinstance(names[i], str) else -1
+        return codes
+
+    def item_code(self, name: Any) -> int:
+        """The code of one item by its id or title; an error that says what is meant where there is none."""
+        code = int(self.find_items([name])[0])
+        if code >= 0:
+            return code
+        if self.titles is None or not isinstance(name, str):
+            return self.items.code(name, f"item in {self.name!r}")
+        if name in self._by_title:
+            same = [c for c, title in enumerate(self.titles) if title == name]
+            ids = ", ".join(map(brief, self.items.decode(same[:5])))
+            raise UnknownNameError(f"{brief(name)} is the title of {len(same)} items in {self.name!r}: give an id, "
+                                   f"{ids}{' and others' if len(same) > 5 else ''}.")
+        if self.items.written_alike(name) is not None:
+            return self.items.code(name, f"item in {self.name!r}")
+        raise UnknownNameError(did_you_mean(name, self.titles, f"item in {self.name!r}"))
+
+    @cached_property
+    def _by_title(self) -> dict[str, int]:
+        """Title -> code, -1 where several items have it."""
+        out: dict[str, int] = {}
+        for code, title in enumerate(self.titles or ()):
+            out[title] = -1 if title in out else code
+        return out
+
 
 def domain_of(name: str, columns: Mapping[str, Coded], scale: Scale | None, duplicates: str,
               titles: Mapping[Any, str] | None, half_life: float | None = None) -> Domain:
@@ -154,7 +202,9 @@ def domain_of(name: str, columns: Mapping[str, Coded], scale: Scale | None, dupl
     check_present(users, f"{where}: user ids")
     check_present(items, f"{where}: item ids")
     distinct = numbers(ratings, where)
-    scale = Scale.infer(distinct, where) if scale is None else scale
+    if scale is None:
+        scale = Scale.infer(distinct, where)
+        _check_no_counts(distinct, ratings.codes, scale, where)
     positions, off = scale.locate(distinct)
     if off.any():
         rows = np.isin(ratings.codes, np.flatnonzero(off))
@@ -173,11 +223,11 @@ def domain_of(name: str, columns: Mapping[str, Coded], scale: Scale | None, dupl
         if when is None:
             raise DataError(f"{where}: half_life must come with the times of events; got none. Pass time_col=...")
         weight = faded(when, half_life, where) * (1.0 if weight is None else weight)
-    repeated = _repeated(users, items)
+    repeated = repeated_pairs(users, items)
     if repeated is not None and events and weight is None:
         weight = np.ones(len(users))
     made = Domain(name, known_users, known_items, users.codes, items.codes, positions[ratings.codes], scale,
-                  _titles(known_items, titles, where), events, when,
+                  titles_of(known_items, titles, where), events, when,
                   None if weight is None else weight.astype(np.float32))
     if repeated is None:
         return made
@@ -186,10 +236,22 @@ def domain_of(name: str, columns: Mapping[str, Coded], scale: Scale | None, dupl
         user, item = known_users.decode([users.codes[row]])[0], known_items.decode([items.codes[row]])[0]
         raise DataError(f"{where}: a user must rate an item once; user {brief(user)} rates item {brief(item)} again "
                         f"{users.where(repeated)}. Pass duplicates='last' or 'mean'.")
-    return _merged(made, duplicates)
+    return merged(made, duplicates)
 
 
-def _titles(items: Vocabulary, titles: Mapping[Any, str] | None, where: str) -> tuple[str, ...] | None:
+def _check_no_counts(distinct: NDArray[np.float64], codes: Codes, scale: Scale, where: str) -> None:
+    """Plays or purchases in place of ratings: whole numbers far up, of which the least is the most frequent by far."""
+    if scale.high <= COUNTED or scale.low not in (0, 1) or (distinct % 1).any():
+        return
+    shares = np.bincount(codes, minlength=len(distinct)) / len(codes)
+    if shares[np.argmin(distinct)] > LEAST and distinct @ shares < scale.low + (scale.high - scale.low) / 4:
+        warnings.warn(f"{where}: ratings from {written(scale.low)} to {written(scale.high)}, of which "
+                      f"{shares[np.argmin(distinct)]:.0%} are {written(scale.low)}, look like counts. If they say how "
+                      f"often, and not how well, these are events: --events, with --weight-col for the counts.",
+                      UserWarning, stacklevel=6)
+
+
+def titles_of(items: Vocabulary, titles: Mapping[Any, str] | None, where: str) -> tuple[str, ...] | None:
     """What to show for each item: its title, or its id where it has none. 7 finds the title of "7"."""
     if titles is None:
         return None
@@ -210,7 +272,7 @@ def _renumbered(codes: Codes, kept: NDArray[np.intp], n: int) -> Codes:
     return place[codes]
 
 
-def _repeated(users: Coded, items: Coded) -> NDArray[np.bool_] | None:
+def repeated_pairs(users: Coded, items: Coded) -> NDArray[np.bool_] | None:
     """Which ratings repeat an earlier (user, item) pair; None if none does, which is found by counting."""
     from scipy import sparse
 
@@ -224,9 +286,11 @@ def _repeated(users: Coded, items: Coded) -> NDArray[np.bool_] | None:
     return repeated
 
 
-def _merged(domain: Domain, duplicates: str) -> Domain:
+def merged(domain: Domain, duplicates: str) -> Domain:
     """One rating a pair, at the place of its last one; strengths add up."""
     order, same = _grouped(domain.user, domain.item)
+    if not same.any():
+        return domain
     last, group = np.append(~same, True), np.append(0, np.cumsum(~same))
     value, weight = domain.value.copy(), domain.weight
     if duplicates == "mean":

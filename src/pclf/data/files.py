@@ -7,9 +7,11 @@ written as a whole number, and an ISBN keeps its leading zero.
 
 import codecs
 import csv
+import glob
 import os
 import re
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +23,7 @@ import numpy as np
 from pclf.data.columns import Coded, as_column, coded, coded_parts, find_alias, find_columns
 from pclf.errors import DataError, MissingFileError, brief, did_you_mean, visible
 
-SEPARATORS = ("::", "\t", ";", "|", ",")
+SEPARATORS = ("::", "\t", ";", "|", ",")      # one blank where there is none of these
 TEXT, PARQUET = (".csv", ".tsv", ".dat", ".data", ".txt"), (".parquet", ".pq")
 PACKED = (".gz", ".bz2", ".zst", ".lz4")
 FORMULA = r"=+\-@\t\r\n＝＋－＠"    # what makes a spreadsheet run a text that begins with it
@@ -30,25 +32,113 @@ AHEAD = 4          # blocks that may wait to be encoded
 OPENING = 1 << 16  # bytes in which the first line must end
 CHUNK = 1 << 20    # bytes of a file of titles read at a time
 ROWS = 1 << 17     # of them
+RAGGED = r"Expected \d+ columns, got \d+"
 ENDS = r"\r\n|\n|\r"     # of lines, for Arrow; Python knows eight more
 BATCH = 1 << 20    # rows of a Parquet file decoded at a time
 
 Names = Mapping[str, str | None]
 
 
-def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") -> list[Coded]:
-    """The columns of a file that are asked for, such as user, item and rating."""
-    file, kind = _checked(path, encoding)
-    with _whole(file, kind):
-        if kind in PARQUET:
-            return _coded(_parquet_batches(file, names), len(names), file)
-        form = _form(file, names, encoding)
-        columns = _coded(_text_batches(file, form, encoding), len(names), file)
-        columns = [replace(tidied(c), line=1 + form.blank + form.header) for c in columns]
+def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8", skip_bad: int = 0) -> list[Coded]:
+    """The columns that are asked for, such as user, item and rating, of a file, of all files in a folder, or of those
+    that a pattern such as ratings-*.csv finds.
+
+    skip_bad: rows with too many or too few fields that may be left out, in all.
+    """
+    files = [_checked(file, encoding) for file in files_of(path)]
+    kinds = {kind in PARQUET for _, kind in files}
+    if len(kinds) > 1:
+        raise DataError(f"{path} must have files of text or Parquet files; got both")
+    bad, first = Ragged(skip_bad), files[0][0]
+    with _whole(Path(path) if len(files) > 1 else first, files[0][1]):
+        if kinds == {True}:
+            return _coded(_each(files, lambda file: _parquet_batches(file, names)), len(names), Path(path))
+        form = _form(first, names, encoding)
+        columns = _coded(_each(files, lambda file: _text_batches(
+            file, form if file == first else _form(file, names, encoding), encoding, bad)), len(names), Path(path))
+        line = 1 + form.blank + form.header if len(files) == 1 and not bad.n else None
+        columns = [replace(tidied(c), line=line) for c in columns]
+    bad.say()
     for role, column in zip(names, columns, strict=True):
         if role != "title_col":
-            check_one_line(column, f"{file}: {role.removesuffix('_col')}s")
+            check_one_line(column, f"{path}: {role.removesuffix('_col')}s")
     return columns
+
+
+class Ragged:
+    """Rows with too many or too few fields: how many may be left out, and how many were."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most, self.n = most, 0
+        self.first = ""
+
+    def left_out(self, file: Path, n_fields: int, expected: int, text: str) -> bool:
+        """Whether a row may be left out, which is counted."""
+        if not self.n:
+            self.first = f"{file}: {brief(text)} has {n_fields} fields and not {expected}"
+        self.n += 1
+        return self.n <= self.most
+
+    def say(self) -> None:
+        if self.n:
+            rows, are = ("row", "is") if self.n == 1 else ("rows", "are")
+            warnings.warn(f"{self.n:,} {rows} with too many or too few fields {are} left out. The first is in "
+                          f"{self.first}.", UserWarning, stacklevel=5)
+
+
+def files_of(path: str | os.PathLike[str]) -> list[Path]:
+    """The files that are meant: one, those of a folder, or those that a pattern finds, in the order of their names."""
+    file, pattern = _home(path), any(letter in os.fspath(path) for letter in "*?[")
+    if file.is_dir():
+        found = [one for one in sorted(file.rglob("*")) if one.is_file() and _kind(one) in TEXT + PARQUET
+                 and not any(part.startswith((".", "_")) for part in one.relative_to(file).parts)]
+        if not found:
+            raise DataError(f"{file} must have files ending in {', '.join(TEXT + PARQUET)}; it has none")
+        return found
+    if pattern and not file.exists():
+        found = [Path(one) for one in sorted(glob.glob(str(file), recursive=True)) if Path(one).is_file()]  # noqa: PTH207
+        if not found:
+            raise MissingFileError(f"no file is called like {os.fspath(path)!r}.")
+        return found
+    return [file]
+
+
+def _each(files: list[tuple[Path, str]], batches: Callable[[Path], Iterator[Any]]) -> Iterator[Any]:
+    """The batches of all files, one file after the other."""
+    for file, kind in files:
+        with _whole(file, kind):
+            yield from batches(file)
+
+
+def read_titles(path: str | os.PathLike[str], encoding: str = "utf-8", item_col: str | None = None) -> dict[Any, str]:
+    """{item: title} from a table: the column that names items, as in the ratings, and the one called title or name."""
+    item, title = (column.values() for column in read(path, {"item_col": item_col, "title_col": None}, encoding))
+    return {i: str(t) for i, t in zip(item, title, strict=True) if i is not None and t is not None}
+
+
+def batches(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8") -> Iterator[list[Coded]]:
+    """The same a batch of rows at a time, each coded by itself. What a text file holds stays text."""
+    file, kind = _checked(path, encoding)
+    with _whole(file, kind):
+        form = None if kind in PARQUET else _form(file, names, encoding)
+        found = _parquet_batches(file, names) if form is None else _text_batches(file, form, encoding)
+        n_rows = 0
+        for batch in found:
+            columns = [coded_parts([_encoded(column)]) for column in batch.columns]
+            if form is not None:
+                columns = [replace(_trimmed(c), line=1 + form.blank + form.header) for c in columns]
+            at = np.arange(n_rows, n_rows + len(batch))
+            n_rows += len(batch)
+            columns = [replace(c, rows=at) for c in columns]
+            for role, column in zip(names, columns, strict=True):
+                if form is not None and role != "title_col":
+                    check_one_line(column, f"{file}: {role.removesuffix('_col')}s")
+            yield columns
+
+
+def is_text(path: str | os.PathLike[str]) -> bool:
+    """Whether a file holds text, by its suffix."""
+    return _checked(path, "utf-8")[1] in TEXT
 
 
 def read_table(path: str | os.PathLike[str], encoding: str = "utf-8") -> tuple[dict[str, Any], int | None]:
@@ -84,10 +174,15 @@ def _checked(path: str | os.PathLike[str], encoding: str) -> tuple[Path, str]:
     """A file that can be read, and its suffix."""
     file = _regular(path)
     _check_encoding(encoding)
-    kind = next((s.lower() for s in reversed(file.suffixes) if s.lower() not in PACKED), "")
+    kind = _kind(file)
     if kind not in TEXT + PARQUET:
         raise DataError(f"{file}: the suffix must be one of {', '.join(TEXT + PARQUET)}; got {brief(kind)}")
     return file, kind
+
+
+def _kind(file: Path) -> str:
+    """The ending that says what a file is, under how it is packed."""
+    return next((s.lower() for s in reversed(file.suffixes) if s.lower() not in PACKED), "")
 
 
 @contextmanager
@@ -102,15 +197,21 @@ def _whole(file: Path, kind: str) -> Iterator[None]:
     except (pa.ArrowException, UnicodeError, OSError, csv.Error) as error:
         said = visible(str(error)[:500]).rstrip(".")
         hint = " Pass encoding=..., for example 'latin-1'." if "utf" in said.lower() else ""
+        if re.search(RAGGED, said):
+            hint = " Pass skip_bad=... to leave so many of such rows out."
         raise DataError(f"{file} must be a whole {'Parquet file' if kind in PARQUET else 'table of text'}; "
                         f"{said}.{hint}") from None
 
 
-def _regular(path: str | os.PathLike[str]) -> Path:
+def _home(path: str | os.PathLike[str]) -> Path:
     try:
-        file = Path(path).expanduser()
+        return Path(path).expanduser()
     except RuntimeError:               # ~somebody who is not here, or nobody's home
-        file = Path(path)
+        return Path(path)
+
+
+def _regular(path: str | os.PathLike[str]) -> Path:
+    file = _home(path)
     if file.is_dir():
         raise DataError(f"{file} must be a file; it is a folder")
     if not file.exists():
@@ -222,6 +323,10 @@ class _Text:
         import pyarrow as pa
 
         self._stream = pa.input_stream(str(file), compression="detect")
+        if codecs.lookup(encoding).name == "utf-8":
+            with pa.input_stream(str(file), compression="detect") as beginning:
+                if beginning.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):      # which says so itself
+                    encoding = "utf-16"
         utf8 = codecs.lookup(encoding).name in ("utf-8", "ascii")
         self._decoder = None if utf8 else codecs.getincrementaldecoder(encoding)()
         self._begun, self._in_line = False, False
@@ -292,7 +397,8 @@ class _Opening(NamedTuple):
         return any('"' in line for line in self.lines)
 
 
-def _opening(file: Path, encoding: str) -> _Opening:
+def _opening(file: Path, encoding: str, n_columns: int = 1) -> _Opening:
+    """n_columns: as many are asked for. One column alone has no separators, however many blanks there are in it."""
     with _Text(file, encoding) as text:
         lines = re.split(ENDS, text.read(OPENING).decode(errors="replace"))
     blank = next((i for i, line in enumerate(lines) if line.strip()), len(lines))
@@ -300,6 +406,8 @@ def _opening(file: Path, encoding: str) -> _Opening:
         raise DataError(f"{file} must have at least one row of data; it is empty")
     line = lines[blank]
     separator = max(SEPARATORS, key=line.count)
+    if n_columns > 1 and not line.count(separator) and line.strip().count(" ") >= n_columns - 1:
+        separator = " "
     fields = line.split("::") if separator == "::" else next(csv.reader([line], delimiter=separator), [])
     return _Opening(lines, blank, separator, [field.strip() for field in fields])
 
@@ -312,7 +420,7 @@ def _table_form(file: Path, encoding: str) -> Form:
 
 
 def _form(file: Path, names: Names, encoding: str) -> Form:
-    lines, blank, separator, fields = opening = _opening(file, encoding)
+    lines, blank, separator, fields = opening = _opening(file, encoding, len(names))
     titled = separator == "::" and "title_col" in names
     if titled:                                # a title may have separators of its own, in the first line as in others
         sizes = [row.count("::") + 1 for row in (lines if len(lines) < 2 else lines[:-1]) if row.strip()]
@@ -332,23 +440,31 @@ def _form(file: Path, names: Names, encoding: str) -> Form:
                 fields.index(found[-1]))      # the role that comes last
 
 
-def _text_batches(file: Path, form: Form, encoding: str) -> Iterator[Any]:
+def _text_batches(file: Path, form: Form, encoding: str, bad: Ragged | None = None) -> Iterator[Any]:
     """The columns that are asked for. Rows are counted as Arrow finds them and as lines: none may be lost."""
+    bad = bad or Ragged()
+    before = bad.n
     with _Text(file, encoding) as text:
         rows = 0
-        batches = _line_batches(text, form, file) if form.by_line else _arrow_batches(text, form)
+        batches = _line_batches(text, form, file) if form.by_line else _arrow_batches(text, form, file, bad)
         for batch in batches:
             rows += len(batch)
             yield batch
+        rows += bad.n - before
         lines = text.n_lines - form.skipped
     if rows != lines and (rows > lines or not text.has_quotes):
         raise DataError(f"{file} must have a row in each line; got {rows:,} rows in {lines:,} lines. Write it again as "
                         f"plain CSV.")
 
 
-def _arrow_batches(text: _Text, form: Form) -> Iterator[Any]:
+def _arrow_batches(text: _Text, form: Form, file: Path, bad: Ragged) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.csv as pc
+
+    def ragged(row: Any) -> str:
+        each = 2 if form.separator == "::" else 1
+        n, expected = (1 + (size - 1) // each for size in (row.actual_columns, row.expected_columns))
+        return "skip" if bad.left_out(file, n, expected, row.text) else "error"
 
     fields, types = form.fields, dict.fromkeys(form.found, pa.string())
     if form.separator == "::":   # Arrow splits at one character: every second field is empty, or it was another
@@ -357,7 +473,7 @@ def _arrow_batches(text: _Text, form: Form) -> Iterator[Any]:
     for batch in pc.open_csv(
             pa.PythonFile(text, "r"),
             pc.ReadOptions(block_size=BLOCK, column_names=fields, skip_rows=form.blank + form.header),
-            pc.ParseOptions(delimiter=form.separator[0], newlines_in_values=form.quoted),
+            pc.ParseOptions(delimiter=form.separator[0], newlines_in_values=form.quoted, invalid_row_handler=ragged),
             pc.ConvertOptions(include_columns=list(types), column_types=types, null_values=[""],
                               strings_can_be_null=False)):
         yield batch.select(form.found)
@@ -437,12 +553,20 @@ def _trimmed(column: Coded) -> Coded:
 
 
 def _as_numbers(column: Coded) -> Coded:
-    """Whole numbers where every distinct value is written as one: 7 and -3, but not 007, 7.0 or 1e3."""
+    """Whole numbers where every distinct value is written as one."""
+    found = as_whole_numbers(column.distinct)
+    return Coded(column.codes, found) if isinstance(found, np.ndarray) else column
+
+
+def as_whole_numbers(values: Any) -> Any:
+    """Arrow texts as an array of numbers where every one is written as a whole number: 7 and -3, but not 007, 7.0 or
+    1e3; else, and where they are no texts, as they are."""
     import pyarrow as pa
 
+    if isinstance(values, (np.ndarray, tuple)):
+        return values
     try:
-        found = column.distinct.cast(pa.int64())
+        found = values.cast(pa.int64())
     except pa.ArrowInvalid:
-        return column
-    as_written = found.cast(pa.large_string()).equals(column.distinct)
-    return Coded(column.codes, found.to_numpy()) if as_written else column
+        return values
+    return found.to_numpy() if found.cast(pa.large_string()).equals(values.cast(pa.large_string())) else values

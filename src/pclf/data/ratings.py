@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from pclf.data.attributes import Attributes
 from pclf.data.columns import Coded, as_column, check_present, coded, coded_rows, frame_columns
 from pclf.data.domain import Domain, count, domain_of
+from pclf.data.files import read_titles
 from pclf.data.scale import Scale, as_scale, check_levels
 from pclf.data.tables import attributes_of
 from pclf.data.vocabulary import Codes, Vocabulary
@@ -45,8 +46,8 @@ class Options(TypedDict, total=False):
     `shared_items`: the same id in two domains is the same person or thing; where ids are numbers in one and text in
     another, all become text.
     `duplicates`: what to do when a user rates an item twice: "error", keep the "last", or take the "mean",
-    rounded to the scale. `titles`: {domain: {item_id: title}}, for display. `half_life`: days after which an event
-    counts half, by its time.
+    rounded to the scale. `titles`: {domain: {item_id: title}}, or {domain: path of a file}. `half_life`: days after
+    which an event counts half, by its time.
     `attributes`, `user_attributes`: a table for each domain that has one, with a row an item or a user: a frame, a dict
     of columns, or the path of a file. `pclf.data.features` says how columns are understood.
     """
@@ -56,7 +57,7 @@ class Options(TypedDict, total=False):
     shared_users: bool
     shared_items: bool
     duplicates: Literal["error", "last", "mean"]
-    titles: Mapping[str, Mapping[Any, str]] | None
+    titles: Mapping[str, Mapping[Any, str] | str | os.PathLike[str]] | None
     attributes: Mapping[str, Any] | None
     user_attributes: Mapping[str, Any] | None
     half_life: float | None
@@ -152,14 +153,16 @@ class Ratings:
     @classmethod
     def from_files(cls, paths: Mapping[str, str | os.PathLike[str]], *, user_col: Column = None,
                    item_col: Column = None, rating_col: Column = None, time_col: Wanted = False,
-                   weight_col: Wanted = False, events: Iterable[str] = (), encoding: str = "utf-8",
+                   weight_col: Wanted = False, events: Iterable[str] = (), encoding: str = "utf-8", skip_bad: int = 0,
                    **options: Unpack[Options]) -> "Ratings":
-        """From a file for each domain: .csv, .tsv, .dat, .data, .txt (each also .gz) or .parquet.
+        """From a file for each domain: .csv, .tsv, .dat, .data, .txt (each also .gz) or .parquet; a folder of such
+        files; or a pattern such as ratings-*.csv.
 
-        Text may be separated by commas, semicolons, tabs, bars or `::`. Without names in its first line, the
+        Text may be separated by commas, semicolons, tabs, bars, `::` or one blank. Without names in its first line, the
         columns are user, item, rating, and time where that is asked for. Ids are numbers where all of them are, and
         else text. Times, and strengths of events, are read where `time_col` and `weight_col` are given, by name or as
-        True for the usual names. events: the domains without ratings, see `from_events`.
+        True for the usual names. events: the domains without ratings, see `from_events`. skip_bad: how many rows with
+        too many or too few fields may be left out of a domain, which are counted; one more is an error.
         """
         from pclf.data import files
 
@@ -168,7 +171,7 @@ class Ratings:
 
         def read(name: str, path: str | os.PathLike[str]) -> dict[str, Coded]:
             roles = _of_domain(names, name, paths, events)
-            return dict(zip(roles, files.read(path, roles, encoding), strict=True))
+            return dict(zip(roles, files.read(path, roles, encoding, skip_bad), strict=True))
 
         return _made(paths, read, "path", names, encoding, **options)
 
@@ -176,7 +179,7 @@ class Ratings:
     def from_events(cls, logs: Mapping[str, Any], *, user_col: Column = None, item_col: Column = None,
                     time_col: Wanted = False, weight_col: Wanted = False, half_life: float | None = None,
                     encoding: str = "utf-8", shared_users: bool = False, shared_items: bool = False,
-                    titles: Mapping[str, Mapping[Any, str]] | None = None,
+                    titles: Mapping[str, Mapping[Any, str] | str | os.PathLike[str]] | None = None,
                     attributes: Mapping[str, Any] | None = None,
                     user_attributes: Mapping[str, Any] | None = None) -> "Ratings":
         """From what people did, without ratings: a file, a frame or (users, items) for each domain, with times and
@@ -360,7 +363,8 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Co
           names: Mapping[str, Column | Wanted] | None = None, encoding: str = "utf-8", *,
           scale: Any = None, levels: int | None = None, shared_users: bool = False,
           shared_items: bool = False, duplicates: str = "error",
-          titles: Mapping[str, Mapping[Any, str]] | None = None, half_life: float | None = None,
+          titles: Mapping[str, Mapping[Any, str] | str | os.PathLike[str]] | None = None,
+          half_life: float | None = None,
           attributes: Mapping[str, Any] | None = None, user_attributes: Mapping[str, Any] | None = None) -> Ratings:
     """Ratings, domain by domain: the columns of one are let go before the next is read."""
     if not isinstance(sources, Mapping) or not all(isinstance(name, str) for name in sources):
@@ -374,7 +378,12 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Co
     if levels is not None:
         check_levels(levels)
     scales = {name: as_scale(scale, name) for name in sources}
-    domains = {name: _domain(name, read(name, source), scales[name], duplicates, (titles or {}).get(name), half_life)
+    item_cols = {name: _of_domain({"item_col": (names or {}).get("item_col")}, name, sources)["item_col"]
+                 for name in titles or ()}
+    shown: dict[str, Any] = {name: read_titles(given, encoding, item_cols[name])
+                             if isinstance(given, (str, os.PathLike)) else given
+                             for name, given in (titles or {}).items()}
+    domains = {name: _domain(name, read(name, source), scales[name], duplicates, shown.get(name), half_life)
                for name, source in sources.items()}
     if half_life is not None and not any(d.events for d in domains.values()):
         raise DataError("half_life must come with a domain of events; got ratings alone. Leave it out.")

@@ -63,9 +63,11 @@ class Scale:
             return cls.between(seen[0], seen[-1], step)
         if seen.size <= 20:
             return cls(tuple(seen.tolist()))
+        way_out = "Round them to a scale first: Scale.between(low, high, step).nearest(ratings)."
+        if seen[0] >= 0:
+            way_out += " If they say how often or how long, and not how well, these are events: --events"
         raise DataError(f"{where}: ratings must lie on a scale of few values; got {seen.size:,} different "
-                        f"ones from {written(seen[0])} to {written(seen[-1])}. Round them to a scale first: "
-                        f"Scale.between(low, high, step).nearest(ratings).")
+                        f"ones from {written(seen[0])} to {written(seen[-1])}. {way_out}")
 
     def __len__(self) -> int:
         return len(self.values)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pclf.atomic import replacing
 from pclf.data.ratings import Domain, Ratings
@@ -51,18 +51,15 @@ class Split:
                 object.__setattr__(self, "test", replace(test, n_levels=train.n_levels))
 
     @classmethod
-    def of(cls, data: Ratings, parts: Mapping[str, Part], recipe: Mapping[str, Any]) -> "Split":
-        """From 0 (left out), 1 (train) or 2 (test) for each rating of each domain."""
+    def of(cls, data: Ratings, parts: Mapping[str, ArrayLike], recipe: Mapping[str, Any] = {}) -> "Split":
+        """From 0 (left out), 1 (train) or 2 (test) for each rating of each domain; recipe: what is kept about it."""
         if set(parts) != set(data.domains):
             raise DataError(f"a split must part every domain ({', '.join(data.domains)}); got "
                             f"{', '.join(parts) or 'none'}")
-        for name, part in parts.items():
-            if part.dtype != np.uint8 or (len(part) and part.max() > TEST):
-                raise DataError(f"the part of {name!r} must be 0 (left out), 1 (train) or 2 (test) for each rating, as "
-                                f"uint8; got {part.dtype} up to {part.max()}")
-        return cls(data.select({name: part == TRAIN for name, part in parts.items()}),
-                   data.select({name: part == TEST for name, part in parts.items()}),
-                   {**recipe, "fingerprint": data.fingerprint}, dict(parts))
+        known = {name: _as_parts(np.asarray(part), name) for name, part in parts.items()}
+        return cls(data.select({name: part == TRAIN for name, part in known.items()}),
+                   data.select({name: part == TEST for name, part in known.items()}),
+                   {**recipe, "fingerprint": data.fingerprint}, known)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write which ratings are which, a byte a rating. An older file stays whole until the new one is."""
@@ -95,6 +92,14 @@ class Split:
                             f"{str(recipe['fingerprint'])[:12]}; got {data.fingerprint[:12]}. Load the data "
                             f"as they were then, or make the split again.")
         return cls.of(data, parts, recipe)
+
+
+def _as_parts(part: NDArray[Any], name: str) -> Part:
+    """Whole numbers of any type as bytes."""
+    if part.dtype.kind not in "iu" or (len(part) and not 0 <= part.min() <= part.max() <= TEST):
+        got = f"{part.dtype} up to {part.max()}" if part.dtype.kind in "iuf" and len(part) else part.dtype
+        raise DataError(f"the part of {name!r} must be 0 (left out), 1 (train) or 2 (test) for each rating; got {got}")
+    return part.astype(np.uint8)
 
 
 def given_n(data: Ratings, n: int, *, n_train_users: int | float | None = None,

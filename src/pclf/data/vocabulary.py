@@ -51,7 +51,7 @@ class Vocabulary:
         """Whole numbers as they are written; other ids as they are."""
         import pyarrow as pa
 
-        return self._made(self._arrow.cast(pa.large_string())) if self.kind == "int" else self
+        return self._made(self.arrow.cast(pa.large_string())) if self.kind == "int" else self
 
     def joined(self, other: "Vocabulary") -> tuple["Vocabulary", Codes, Codes]:
         """The ids of both, first ours, and code -> code in it for each of the two."""
@@ -137,7 +137,7 @@ class Vocabulary:
             import pyarrow as pa
             import pyarrow.compute as pc
 
-            known = self._arrow
+            known = self.arrow
             try:
                 found = pc.index_in(column.cast(known.type), value_set=known)
                 return np.asarray(found.fill_null(-1).to_numpy(), np.int32)
@@ -154,10 +154,10 @@ class Vocabulary:
         if simple and self.kind == ("int" if is_int(column.type) else "str"):
             return self.encode(column)
         text = (column.cast(pa.large_string()) if simple
-                else [_written(id) for id in (column if isinstance(column, Sequence) else column.to_pylist())])
+                else [as_written(id) for id in (column if isinstance(column, Sequence) else column.to_pylist())])
         if self.kind != "object":
             return self.as_text().encode(text)
-        known = {_written(id): code for code, id in enumerate(self.ids)}
+        known = {as_written(id): code for code, id in enumerate(self.ids)}
         return np.fromiter((known.get(str(id), -1) for id in text), np.int32, len(text))
 
     def decode(self, codes: ArrayLike) -> list[Any]:
@@ -178,6 +178,14 @@ class Vocabulary:
         made[:] = self.ids
         return made
 
+    def keys(self) -> NDArray[np.uint64]:
+        """A hash of each id as it is written, so that 7 and "7" have the same: of 64 bits, the same everywhere."""
+        import pyarrow as pa
+
+        simple = self.kind != "object"
+        return hashes(self.arrow.cast(pa.large_string()) if simple else pa.array(
+            [as_written(id) for id in self.ids], pa.large_string()))
+
     @staticmethod
     def union(vocabularies: Sequence["Vocabulary"]) -> list[Codes]:
         """For each vocabulary, code -> code in the union of all."""
@@ -185,11 +193,12 @@ class Vocabulary:
 
         kinds = {v.kind for v in vocabularies}
         together: Any = ([i for v in vocabularies for i in v.ids] if len(kinds) > 1 or "object" in kinds
-                         else pa.chunked_array([v._arrow for v in vocabularies]))
+                         else pa.chunked_array([v.arrow for v in vocabularies]))
         return np.split(coded(together).codes, np.cumsum([len(v) for v in vocabularies])[:-1])
 
     @property
-    def _arrow(self) -> Any:
+    def arrow(self) -> Any:
+        """All ids as an Arrow array, of one kind."""
         import pyarrow as pa
 
         return pa.array(self._ids) if isinstance(self._ids, np.ndarray) else self._ids
@@ -203,6 +212,18 @@ class Vocabulary:
         return np.fromiter((known.get(i, -1) for i in ids), np.int32, len(ids))
 
 
+def hashes(texts: Any) -> NDArray[np.uint64]:
+    """A hash of each text of an Arrow array of large strings without nulls."""
+    from pclf.engines.kernels import hash_texts
+
+    out = np.empty(len(texts), np.uint64)
+    if len(texts):
+        _, starts, text = texts.buffers()
+        start = np.frombuffer(starts, np.int64)[texts.offset:texts.offset + len(texts) + 1]
+        hash_texts(start, np.frombuffer(text or b"\0", np.uint8), out)
+    return out
+
+
 def _stored(distinct: Any) -> Any:
     """As a vocabulary keeps them: int64 array, Arrow strings, or a tuple (floats too)."""
     if isinstance(distinct, np.ndarray):
@@ -213,7 +234,7 @@ def _stored(distinct: Any) -> Any:
     return distinct
 
 
-def _written(id: object) -> str:
+def as_written(id: object) -> str:
     """An id as text; 7.0 as 7."""
     return str(int(id) if isinstance(id, float) and id.is_integer() else id)
 

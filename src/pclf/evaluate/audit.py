@@ -45,7 +45,7 @@ from pclf.models.pclf import PCLF
 from pclf.models.rmgm import RMGM
 from pclf.models.transfer import BRIDGES, ties_of
 from pclf.progress import progress as progress_bar
-from pclf.tables import Table
+from pclf.tables import Framed, Table
 
 MEASURES = {False: "MAE", True: "mean rank"}      # of ratings, of events
 NDCG = f"nDCG@{LISTED}"
@@ -56,7 +56,7 @@ TABLES = (("", ("pooling", "bridges", "left out")), (", visitors", ("visitors",)
 
 
 @dataclass(frozen=True)
-class Audit:
+class Audit(Framed):
     """What `audit` found. `verdicts` are sentences, `rows` the tidy table; the rest is computed from that.
 
     A row is one comparison in one `target`: the `mean` over its users of a `measure` ("MAE", the "mean rank" of events,
@@ -185,7 +185,7 @@ def audit(data: Ratings | Mapping[str, Any], *, given: int = 10, repeats: int = 
     _check(ratings, model, given, repeats, sizes, n_jobs)
     options = alone(n_jobs, fit_options or {}, [model])
     # "auto" restarts depend on the number of ratings; here, no arm may average more of them than another.
-    fair = clone(model).set_params(n_restarts=model._n_restarts(ratings))
+    fair = clone(model).set_params(n_restarts=model._n_restarts(ratings.n_ratings))
     trial = Trial(ratings, fair, given, int(as_generator(seed).integers(2**32)), options)
     skipped = {name: reason for name in ratings.domains if (reason := _why_not(trial, name))}
     targets = [name for name in ratings.domains if name not in skipped]

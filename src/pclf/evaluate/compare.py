@@ -34,7 +34,7 @@ from pclf.models.base import RULES, Recommender
 from pclf.models.ease import EASE
 from pclf.models.popular import Popular
 from pclf.progress import progress as progress_bar
-from pclf.tables import Table
+from pclf.tables import Framed, Table
 
 ERRORS, LISTS = ("mae", "rmse"), ("ndcg@10", "recall@10")   # what is measured by default
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")   # numba's is an option of fit
@@ -65,7 +65,7 @@ class Paired(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Framed):
     """What `compare` found: `scores` is the tidy table, everything else is computed from it."""
 
     scores: tuple[Score, ...]

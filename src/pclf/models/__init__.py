@@ -31,20 +31,30 @@ def create(name: str, **settings: Any) -> "Recommender":
 
 
 def load(path: str | Path, *, key: str | bytes | None = None) -> "Recommender":
-    """A model that `save` wrote; of a class of your own, once that is imported.
+    """A model that `save` wrote, a file or a folder; of a class of your own, once that is imported.
 
     key: the secret that it must have been saved with. Without one, a file is known to be whole and to hold a model, but
     not who made it.
     """
     from pclf import door, storage
-    from pclf.models.base import Recommender
+    from pclf.models import disk
 
+    if disk.is_folder_of_model(Path(path)):
+        whole: Recommender = disk.load(_made, Path(path), key)
+        return whole
     file = storage.load(path, key)
-    own = {kind.__name__: kind for kind in _children(Recommender)}
     with door.opening(path):
-        model = own[file.kind](**file.settings) if file.kind in own else create(file.kind, **file.settings)
+        model = _made(file.kind, file.settings)
         model._restore(file.data, file.arrays, file.extra)
     return model
+
+
+def _made(kind: str, settings: dict[str, Any]) -> "Recommender":
+    """A model by the name of its class."""
+    from pclf.models.base import Recommender
+
+    own = {known.__name__: known for known in _children(Recommender)}
+    return own[kind](**settings) if kind in own else create(kind, **settings)
 
 
 def _children(kind: type[Any]) -> list[type[Any]]:

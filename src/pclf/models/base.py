@@ -4,6 +4,7 @@ Every model here predicts a rating by a product of user and item factors on the 
 is a `_fit`, its `_factors` and its arrays; ids, errors, top-N lists and files are handled once, below.
 """
 
+import os
 import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
@@ -16,15 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from pclf.data.parts import RatingFiles
 from pclf.data.ratings import Domain, Ratings
+from pclf.data.update import updated
 from pclf.engines.cpu import by_row
 from pclf.errors import ArgumentError, DataError, NotFittedError, UnknownNameError, did_you_mean
-from pclf.models.people import Guest, People, find
-from pclf.serving.lists import Recommendation, Recommendations, best
+from pclf.models import unknown as unknown_ids
+from pclf.models.people import Guest, NewItem, People, check_pairs, find, hashable, known
+from pclf.models.unknown import Unknown
+from pclf.serving.lists import Pool, Recommendation, Recommendations, best, in_blocks
 from pclf.serving.shaping import Shaping, attribute_values
 
 Floats = NDArray[np.floating[Any]]
 RULES = ("mean", "median")
+ONLY = "ratings"     # the domain of a single frame
 
 
 class Ids(Protocol):
@@ -44,9 +50,10 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
     ranks: ClassVar[tuple[str, ...]] = ("rating",)          # what lists can be sorted by, the default first
 
     data_: Ratings
+    users_: Any = None      # where users are who are not in memory, a `disk.Crowd`
 
-    def fit(self, data: Ratings | Mapping[str, Any], *, random_state: int | np.random.Generator | None = 0) -> Self:
-        """Learn from ratings, or from a dict of data frames, one a domain."""
+    def fit(self, data: Any, *, random_state: int | np.random.Generator | None = 0) -> Self:
+        """Learn from ratings: Ratings, a data frame, or a dict of frames, one a domain."""
         ratings = as_ratings(data)
         for name, domain in ratings.domains.items():
             if domain.events:
@@ -57,20 +64,56 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         return self
 
     def predict(self, domain: str, users: Any, items: Any, *, rule: str = "mean",
-                user_domain: str | None = None) -> Floats:
+                user_domain: str | None = None, unknown: Unknown = "error") -> Floats:
         """Ratings on the domain's own scale, for pairs of users and items.
 
         users, items: one id, or a list or array of ids; one against many is repeated. A user is looked up in
-        `domain`, then in the other domains, or only in `user_domain` where that is given.
+        `domain`, then in the other domains, or only in `user_domain` where that is given. An item may be given by its
+        title.
         rule: "mean" is best for squared error, "median" for absolute error (models with a distribution).
+        unknown: what to do about ids that are not known: "error", "skip" (NaN in their places) or "newcomer".
         """
         self._check_rule(rule)
         target = self._domain(domain)
         in_order(users, items)
-        item_codes = self._item_codes(target, as_list(items))
-        user_factors = self._user_factors(find(self.data_, domain, as_list(users), user_domain))
-        check_pairs(user_factors, item_codes)
-        return self._on_scale(domain, inner(user_factors, self._factors(domain)[1][item_codes]))
+        some_users, some_items, kept = unknown_ids.pairs(self, domain, as_list(users), as_list(items), user_domain,
+                                                         unknown)
+        item_factors = self._item_rows(target, some_items)
+        user_factors = self._user_factors(find(self.data_, domain, some_users, user_domain))
+        check_pairs(user_factors, item_factors)
+        values = self._on_scale(domain, inner(user_factors, item_factors))
+        return unknown_ids.in_their_places(values, kept)
+
+    def update(self, new: Ratings | Mapping[str, Any], removed: Mapping[str, Any] | None = None,
+               **options: Any) -> Self:
+        """Learn again, with ratings that came in and without those that were taken back.
+
+        new: Ratings, or a dict of data frames, one a domain; who rates an item again has changed their mind. removed:
+        for each domain a frame, or (users, items), of ratings that are no more. options: those of `fit`.
+        PCLF, RMGM and FMM go on from where they are: what was decided by trials stays, and a few steps are enough.
+        """
+        self._check_fitted()
+        return self._refit(updated(self.data_, new, removed), **options)
+
+    def _refit(self, data: Ratings, **options: Any) -> Self:
+        return self.fit(data, **options)
+
+    def score(self, data: Any, y: Any = None) -> float:
+        """Minus the mean absolute error on ratings: Ratings, a data frame, or a dict of these. The higher the better.
+
+        So scikit-learn's searches work: `GridSearchCV(PCLF(), {"n_factors": [8, 16]}).fit(frame)`. Ids that are not
+        known count as newcomers. y: nothing; the ratings are in the data.
+        """
+        self._check_fitted()
+        if not self.rules:
+            raise ArgumentError(f"{type(self).__name__} sorts items and predicts no ratings: use pclf.compare.")
+        errors = []
+        for name, d in as_ratings(data).domains.items():
+            with warnings.catch_warnings():                     # how many are not known is no news here
+                warnings.simplefilter("ignore", UserWarning)
+                found = self.predict(name, d.users.decode(d.user), d.items.decode(d.item), unknown="newcomer")
+            errors.append(np.abs(found - d.ratings))
+        return -float(np.concatenate(errors).mean())
 
     def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
                       rule: str = "mean") -> Floats:
@@ -86,20 +129,21 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
                   rank_by: str | None = None, exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
                   exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
                   at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
-                  user_domain: str | None = None) -> Recommendations: ...
+                  user_domain: str | None = None, unknown: Unknown = "error") -> Recommendations: ...
 
     @overload
     def recommend(self, domain: str, users: Hashable, n: int = 10, *, rank_by: str | None = None,
                   exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
                   exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
                   at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
-                  user_domain: str | None = None) -> list[Recommendation]: ...
+                  user_domain: str | None = None, unknown: Unknown = "error") -> list[Recommendation]: ...
 
     def recommend(self, domain: str, users: Any = None, n: int = 10, *, rank_by: str | None = None,
                   exclude_seen: bool = True, candidates: Iterable[Hashable] | None = None,
                   exclude: Iterable[Hashable] = (), min_ratings: int = 0, diversity: float = 0.0,
                   at_most: Mapping[str, int] | None = None, boosts: Mapping[Any, float] | None = None,
-                  user_domain: str | None = None) -> list[Recommendation] | Recommendations:
+                  user_domain: str | None = None,
+                  unknown: Unknown = "error") -> list[Recommendation] | Recommendations:
         """The n best items of a domain: a list for one user, `Recommendations` for a list of users or all.
 
         users: an id of any domain, a guest, a list of these, or None for every user of the domain, or of `user_domain`.
@@ -110,34 +154,42 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         out.
         diversity: 0, by score alone, to 1, as unlike each other as can be. at_most: {"genre": 2}, how many of one
         value.
-        boosts: {item: what its score is multiplied by}.
+        boosts: {item: what its score is multiplied by}. Items may be given by their titles.
+        unknown: what to do about users who are not known: "error", "skip" (no list) or "newcomer".
         """
         if n < 1:
             raise ArgumentError(f"n must be at least 1; got {n}.")
         target, rank = self._domain(domain), self._rank(rank_by)
         n = min(n, max(1, target.n_items))
         single = users is not None and not is_batch(users)
+        if self.users_ is not None and (users is None or not all(isinstance(id, Guest) for id in as_list(users))):
+            ids = None if users is None else unknown_ids.admitted(self, domain, as_list(users), user_domain, unknown)
+            lists: Recommendations = self.users_.recommend(self, domain, ids, n, {
+                "rank_by": rank_by, "exclude_seen": exclude_seen, "candidates": candidates, "exclude": exclude,
+                "min_ratings": min_ratings, "diversity": diversity, "at_most": at_most, "boosts": boosts,
+                "user_domain": user_domain})
+            return lists[0] if single else lists
         if users is None and user_domain not in (None, domain):
             users = list(self._domain(str(user_domain)).users.ids)
-        people = find(self.data_, domain, None if users is None else as_list(users), user_domain)
+        wanted = None if users is None else unknown_ids.admitted(self, domain, as_list(users), user_domain, unknown)
+        people = find(self.data_, domain, wanted, user_domain)
         boosted = {int(code): float(factor) for code, factor in
-                   zip(target.items.encode(list(boosts or ())), (boosts or {}).values(), strict=True) if code >= 0}
+                   zip(target.find_items(list(boosts or ())), (boosts or {}).values(), strict=True) if code >= 0}
         shaping = Shaping(diversity, at_most or {}, boosted)
         values = attribute_values(self.data_.attributes, domain, shaping.at_most)
         allowed = self._allowed(target, candidates, exclude, min_ratings)
-        codes, scores = self._top_n(people, shaping.pool(n, target.n_items), exclude_seen, allowed, rank)
+        found = self._top_n(people, shaping.pool(n, target.n_items), exclude_seen, allowed, rank)
         if shaping.any:
-            vectors = self._item_vectors(domain) if shaping.diversity else None
-            codes, scores = shaping.apply(codes, scores, n, vectors, values)
-        out = Recommendations(target, people.ids, codes, scores, self._numbers(people, codes))
-        return out[0] if single else out
+            found = shaping.apply(found, n, self._item_vectors(domain) if shaping.diversity else None, values)
+        out = Recommendations(target, people.ids, found.codes, found.scores, found.numbers)
+        return out if not single else out[0] if len(out) else []
 
     def _allowed(self, target: Domain, candidates: Any, exclude: Any, min_ratings: int) -> NDArray[np.bool_]:
         """Which items a list may hold. (V,)"""
         allowed = np.ones(target.n_items, bool)
         if candidates is not None:
             wanted = _items(candidates)
-            codes = target.items.encode(wanted)
+            codes = target.find_items(wanted)
             unknown = int((codes < 0).sum())
             if len(wanted) and unknown == len(wanted):
                 known = target.items.decode([0])[0]
@@ -148,11 +200,17 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
                               f"out.", UserWarning, stacklevel=3)
             allowed[:] = False
             allowed[codes[codes >= 0]] = True
-        taken_out = target.items.encode(_items(exclude))
+        taken_out = target.find_items(_items(exclude))
         allowed[taken_out[taken_out >= 0]] = False
         if min_ratings:
-            allowed &= np.bincount(target.item, minlength=target.n_items) >= min_ratings
+            allowed &= target.item_counts >= min_ratings
         return allowed
+
+    def _is_known(self, domain: str, users: list[Any], user_domain: str | None) -> NDArray[np.bool_]:
+        """Which users can be asked about. (n,)"""
+        out: NDArray[np.bool_] = (known(self.data_, domain, users, user_domain) if self.users_ is None
+                                  else self.users_.known(self, domain, users, user_domain))
+        return out
 
     def _rank(self, rank_by: str | None) -> str:
         """What a list is sorted by."""
@@ -161,10 +219,6 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         if rank_by not in self.ranks:
             raise UnknownNameError(did_you_mean(rank_by, self.ranks, "way to rank"))
         return rank_by
-
-    def _numbers(self, people: People, codes: NDArray[np.int32]) -> dict[str, Floats]:
-        """What else is known about the items of lists, (people, n) each: rating, liked, chosen."""
-        return {}
 
     def _item_vectors(self, domain: str) -> Floats | None:
         """Vectors of items that are alike in the same direction. (V, D)"""
@@ -178,9 +232,11 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         from pclf import storage
 
         self._check_fitted()
-        settings = {name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-                    for name, value in self.get_params().items()}
-        storage.save(path, type(self).__name__, settings, self.data_, *self._state(), key=key, force=force)
+        storage.save(path, type(self).__name__, self._settings(), self.data_, *self._state(), key=key, force=force)
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+                for name, value in self.get_params().items()}
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The settings and, once fitted, the domains with what their predictions are made of."""
@@ -267,20 +323,45 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         return np.clip(np.asarray(scores, np.float64), values[0], values[-1])
 
     def _item_codes(self, domain: Domain, items: list[Hashable]) -> NDArray[np.int32]:
-        codes = domain.items.encode(items)
+        codes = domain.find_items(items)
         if (codes < 0).any():
-            domain.items.code(items[int((codes < 0).argmax())], f"item in {domain.name!r}")
+            domain.item_code(items[int((codes < 0).argmax())])
         return codes
 
+    def _item_rows(self, domain: Domain, items: list[Any]) -> Floats:
+        """(items, D): rows of the domain's own factors; those of an item that is not known are like any other's."""
+        rows, new = self._factors(domain.name)[1], [isinstance(item, NewItem) for item in items]
+        if not any(new):
+            return rows[self._item_codes(domain, items)]
+        out = np.repeat(rows.mean(axis=0, keepdims=True), len(items), axis=0)
+        known = np.flatnonzero(~np.array(new))
+        out[known] = rows[self._item_codes(domain, [items[i] for i in known])]
+        return out
+
+    def _newcomer(self, name: Hashable) -> Guest:
+        """Somebody of whom nothing is known."""
+        return Guest(0, {}, {}, {}, name if hashable(name) else None)
+
+    def _new_item(self, domain: str) -> NewItem:
+        """An item of which nothing is known."""
+        return NewItem(0, domain, (), None)
+
     def _user_factors(self, people: People) -> Floats:
-        """(users, D): rows of the domain's own factors, which strangers do not have."""
-        if (people.here < 0).any():
-            at = int((people.here < 0).argmax())
+        """(users, D): rows of the domain's own factors, which strangers do not have. Of whom nothing is known is like
+        anybody."""
+        rows = self._factors(people.domain)[0]
+        new = np.array([isinstance(user, Guest) and not user.ratings for user in people.ids], bool) \
+            if (people.here < 0).any() else np.zeros(len(people), bool)
+        if ((people.here < 0) & ~new).any():
+            at = int(((people.here < 0) & ~new).argmax())
             home = next((name for name, codes in people.homes.items() if codes[at] >= 0), None)
             who = f"user {people.ids[at]!r} is known in {home!r} only" if home else "a guest has no ratings in the fit"
             raise UnknownNameError(f"{who}, and {type(self).__name__} cannot score users of another domain. PCLF, RMGM "
                                    f"and FMM can.")
-        return self._factors(people.domain)[0][people.here]
+        out = rows[people.here]
+        if new.any():
+            out[new] = rows.mean(axis=0)
+        return out
 
     @cached_property
     def _seen(self) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int32]]]:
@@ -305,7 +386,7 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         rows = np.full(len(people), -1, np.int64)
         for z, name in enumerate(self.data_.domains):
             codes = people.here if name == people.domain else people.homes.get(name)
-            if codes is not None:
+            if codes is not None and (codes >= 0).any():
                 rows = np.where((codes >= 0) & (rows < 0), self.data_.user_rows[z][codes], rows)
         if not self.data_.shared_items:                     # who is known elsewhere alone saw nothing of this domain
             rows[people.here < 0] = -1
@@ -333,13 +414,14 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         return np.zeros(len(people) + 1, np.int64), np.empty(0, np.int32)
 
     def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
-               rank: str) -> tuple[NDArray[np.int32], Floats]:
-        """The best items of each person: codes and scores. (people, n)"""
-        target = self._domain(people.domain)
-        codes, scores = best(lambda some: self._scores(people[some]),
-                             lambda some: self._left_out(people[some], exclude_seen), len(people), target.n_items, n,
-                             allowed)
-        return codes, np.where(codes >= 0, self._on_scale(people.domain, scores), -np.inf)
+               rank: str) -> Pool:
+        """The best items of each person, with what else the model knows of them."""
+        def of_some(some: slice) -> Pool:
+            few = people[some]
+            found = best(self._scores(few), self._left_out(few, exclude_seen), n, allowed)
+            return Pool(found.codes, np.where(found.codes >= 0, self._on_scale(few.domain, found.scores), -np.inf))
+
+        return in_blocks(of_some, len(people), self._domain(people.domain).n_items)
 
     def _scores(self, people: People) -> Floats:
         """Ratings of all items of the domain. (people, V)"""
@@ -353,13 +435,21 @@ def random_numbers(random_state: Any) -> np.random.Generator:
     return np.random.default_rng(random_state)
 
 
-def as_ratings(data: Ratings | Mapping[str, Any]) -> Ratings:
+def as_ratings(data: Any) -> Ratings:
+    """Ratings from what `fit` takes. A single frame is one domain, or several where it has a column `domain`."""
     if isinstance(data, Ratings):
         return data
+    if isinstance(data, Mapping) and data and all(isinstance(path, (str, os.PathLike)) for path in data.values()):
+        data = RatingFiles(data)
+    if isinstance(data, RatingFiles):
+        return data.read()
     if isinstance(data, Mapping):
         return Ratings.from_frames(data)
-    raise ArgumentError(f"data must be Ratings or a dict of data frames, one a domain; got {type(data).__name__}. "
-                        f"See Ratings.from_frame for one long frame.")
+    columns = getattr(data, "column_names", getattr(data, "columns", None))
+    if columns is None:
+        raise ArgumentError(f"data must be Ratings, a data frame, or a dict of these, one a domain; got "
+                            f"{type(data).__name__}.")
+    return Ratings.from_frame(data) if "domain" in list(columns) else Ratings.from_frames({ONLY: data})
 
 
 def is_batch(ids: Any) -> bool:
@@ -379,12 +469,6 @@ def in_order(users: Any, items: Any) -> None:
     for what, ids in (("users", users), ("items", items)):
         if isinstance(ids, (set, frozenset)):
             raise ArgumentError(f"{what} must come in an order to be paired; got a set. Pass a list.")
-
-
-def check_pairs(users: Any, items: Any) -> None:
-    if len(users) != len(items) and 1 not in (len(users), len(items)):
-        raise ArgumentError(f"users and items must be equally many, or one of either; got {len(users):,} users and "
-                            f"{len(items):,} items.")
 
 
 def _items(ids: Any) -> list[Hashable]:

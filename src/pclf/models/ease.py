@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from pclf.choice import Choice, Rows, learn
 from pclf.choice.items import CORE
-from pclf.choice.rows import as_rows, taken
-from pclf.choice.validate import Setting, find_setting
+from pclf.choice.rows import Setting, as_rows, taken
+from pclf.choice.validate import find_setting
 from pclf.data.ratings import Domain, Ratings
 from pclf.door import check_keys, check_names
 from pclf.models.base import Floats, Recommender
@@ -41,9 +41,9 @@ class EASE(Ranker, Recommender):
         if self.penalty is not None:
             check_at_least(1e-3, penalty=self.penalty)
         rows = [liked_rows(d) for d in ratings.domains.values()]
-        penalties = [find_setting(of_domain, rng)[0].penalty if self.penalty is None else self.penalty
-                     for of_domain in rows]
-        self.choice_ = learn(rows, settings=[Setting(penalty, 0.0) for penalty in penalties], core=self.n_core_items)
+        settings = [find_setting(of_domain, rng, ease=True)[0] if self.penalty is None else Setting.ease(self.penalty)
+                    for of_domain in rows]
+        self.choice_ = learn(rows, settings=settings, core=self.n_core_items)
 
     def _scores(self, people: People) -> Floats:
         target, codes = list(self.data_.domains).index(people.domain), people.here

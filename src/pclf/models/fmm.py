@@ -21,7 +21,8 @@ class FMM(Mixture, Recommender):
     """Single-domain mixture, with priors. `FMM.paper()` is the model as published: plain annealed EM.
 
     user_prior, item_prior, table_prior: pseudo-ratings of the priors; 0 is plain maximum likelihood.
-    start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
+    start: "memberships" (cheap) or "posteriors" (the paper's), either with " by id" behind it for random numbers that
+    depend on ids and not on the order of rows. betas, steps_per_beta: the annealing.
     max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
     iteration that was best for the rest. n_restarts: fits, "auto" for as many as pay. combine: "average" their
     predictions, or keep the "best".

@@ -9,7 +9,7 @@ import numpy as np
 from pclf.errors import ArgumentError
 from pclf.factors.rows import softmax
 from pclf.models.base import Floats, is_batch
-from pclf.models.people import Guest, Items, People, Users, find
+from pclf.models.people import Guest, Items, NewItem, People, Users, find
 from pclf.serving.lists import Recommendation
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def explain(model: "Mixture", domain: str, user: Any, item: Hashable, user_domai
     if is_batch(user) or is_batch(item):
         raise ArgumentError(f"one prediction is explained at a time; got {user!r} and {item!r}.")
     people = find(model.data_, domain, [user], user_domain)
+    if not isinstance(item, NewItem):
+        item = target.items.decode([target.item_code(item)])[0]                # which may have been a title
     users, items = model._users(people), model._items(domain, item)
     distribution = model._distribution(domain, users, items)[0]
     values = np.array(target.scale.values)
@@ -225,7 +227,7 @@ def similar_items(model: "Mixture", domain: str, item: Hashable, n: int, to: str
                             f"compare. Use PCLF or RMGM.")
     if n < 1:
         raise ArgumentError(f"n must be at least 1; got {n}.")
-    code = source.items.code(item, f"item in {domain!r}")
+    code = source.item_code(item)
     lists = getattr(model, "lists_", None)
     if to == domain and lists is not None:
         counts = _counts(target.item, target.n_items)

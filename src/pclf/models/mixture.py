@@ -5,12 +5,12 @@ says P(r | u, v); they are pooled with the weights that `weights` learned.
 """
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 from zlib import crc32
 
 import numpy as np
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from pclf import engines
 from pclf.clusters.fitted import Clusters, Member
-from pclf.clusters.loop import STARTS, Callback, HeldOut, Run, Schedule, Step, run, to_numpy
+from pclf.clusters.loop import BY_ID, STARTS, Callback, HeldOut, Run, Schedule, Step, run, to_numpy
 from pclf.clusters.mstep import Means, Priors
-from pclf.clusters.state import Engine, Params
+from pclf.clusters.state import Engine, Params, Stats
 from pclf.data.events import DRAWN, absences, with_absences
 from pclf.data.ratings import Ratings
 from pclf.door import check_keys, check_names, finite, positive, share
@@ -28,19 +28,23 @@ from pclf.errors import ArgumentError, ModelFileError, UnknownNameError, brief, 
 from pclf.factors.fitted import DomainFactors, Factors
 from pclf.factors.rows import softmax
 from pclf.models import insight, weights
-from pclf.models.base import Floats, as_list, as_ratings, check_pairs, in_order, packed, random_numbers
+from pclf.models import unknown as unknown_ids
+from pclf.models.base import Floats, as_list, as_ratings, in_order, packed, random_numbers
 from pclf.models.factors import check_whole
-from pclf.models.people import Guest, Items, NewItem, People, Users, find
+from pclf.models.people import Guest, Items, NewItem, People, Users, check_pairs, find, hashable
+from pclf.models.previous import ITERATIONS, Previous
 from pclf.models.transfer import Transfer
+from pclf.models.unknown import Unknown
 from pclf.problem import Layout, Problem
 from pclf.progress import progress
-from pclf.serving.lists import Recommendation
+from pclf.serving.lists import Pool, Recommendation
 
 if TYPE_CHECKING:
     from pclf.models.base import Recommender as _Contract  # beside which a mixture always stands
 else:
     _Contract = object
 
+Told = Mapping[str, Mapping[Any, float] | Sequence[Hashable]]     # by domain: ratings of items, or what was done
 PAIRS = 1 << 14               # pairs whose distributions are computed at a time
 RESTARTS = 4                  # of n_restarts="auto", at most
 RESTARTED = 400_000           # restarts times ratings, at most: the more ratings, the less restarts add
@@ -73,14 +77,22 @@ class Annealing:
 
     def run(self, machine: Engine, ratings: Ratings, layout: Layout, rng: np.random.Generator,
             watchers: list[Callback], *, max_iter: int | None = None, held_out: HeldOut | None = None,
-            keep: bool = True) -> Run:
-        """EM from one start."""
-        problem = Problem.of(ratings, layout)
-        schedule = Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
-        priors = Priors(self.user_prior, self.item_prior, self.table_prior)
-        start = STARTS[self.start](problem, rng, getattr(machine, "n_threads", 1))
-        return run(machine, problem, start, schedule=schedule, priors=priors, held_out=held_out, callbacks=watchers,
-                   keep=keep)
+            keep: bool = True, start: Stats | None = None) -> Run:
+        """EM from one start, a random one unless it is given. From a given one nothing is annealed any more."""
+        problem, schedule = Problem.of(ratings, layout, keyed=self.start.endswith(BY_ID)), self.schedule(max_iter)
+        if start is None:
+            start = STARTS[self.start.removesuffix(BY_ID)](problem, rng, getattr(machine, "n_threads", 1))
+        else:
+            schedule = replace(schedule, betas=schedule.betas[-1:])
+        return run(machine, problem, start, schedule=schedule, priors=self.priors, held_out=held_out,
+                   callbacks=watchers, keep=keep)
+
+    def schedule(self, max_iter: int | None = None) -> Schedule:
+        return Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
+
+    @property
+    def priors(self) -> Priors:
+        return Priors(self.user_prior, self.item_prior, self.table_prior)
 
     def trial(self, machine: Engine, part: Ratings, held_out: Ratings, layout: Layout, rng: np.random.Generator,
               watchers: list[Callback], early_stopping: bool) -> tuple[Run, int]:
@@ -125,47 +137,96 @@ class Mixture(_Contract):
     interrupted_: bool
     _device: str | None = None              # the GPU that the model was fitted on
 
-    def fit(self, data: Ratings | Mapping[str, Any], *, engine: str = "auto", dtype: str = "float32",
+    def fit(self, data: Any, *, engine: str = "auto", dtype: str = "float32",
             n_threads: int | None = None, random_state: int | np.random.Generator | None = 0,
-            verbose: bool = False, callbacks: Iterable[Callback] = ()) -> Self:
-        """Learn from ratings, or from a dict of data frames, one a domain.
+            verbose: bool = False, callbacks: Iterable[Callback] = (), previous: Any = None,
+            work: str | Path | None = None, memory: str | float | None = None) -> Self:
+        """Learn from ratings: Ratings, a data frame, or a dict of frames, one a domain.
 
-        engine: "auto", "cpu", "gpu" or "reference". dtype, n_threads: of the CPU engine.
+        engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory: data are then RatingFiles, or
+        a dict of files, folders or patterns; work is a folder to work in, from which the same call goes on after it was
+        stopped, and memory ("4GB") is what it may use. dtype, n_threads: of the CPU.
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
+        previous: an older fit of the same domains to go on from, see `update`.
         Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning, and
         `interrupted_` is True.
         """
+        if self._fits_on_disk(data, engine, dtype, n_threads, random_state, verbose, callbacks, work, memory,
+                              previous):
+            return self
         known, streams = as_ratings(data), random_numbers(random_state)
         self._check_annealing(known)
         split_rng, trial_rng, _ = streams.spawn(3)          # as many as of PCLF, so that restarts begin alike
         ratings, layout = with_absences(known, split_rng), self._layout(known)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
-        restarts, annealing, max_iter = self._n_restarts(ratings), Annealing.of(self), self.max_iter
+        restarts, annealing, max_iter = self._n_restarts(ratings.n_ratings), Annealing.of(self), self.max_iter
+        before = None if previous is None else Previous(previous, type(self), known, layout)
+        starts = self._starts(before, ratings, layout)
+        if before is not None:
+            restarts, max_iter = len(starts), min(max_iter, ITERATIONS)
         steps = (restarts + self.early_stopping) * max_iter
         with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
-            if self.early_stopping:
+            if self.early_stopping and before is None:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
                 _, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, watchers, True)
             runs, interrupted = self._restarts(annealing, machine, ratings, layout, streams.spawn(restarts), watchers,
-                                               max_iter)
+                                               max_iter, starts)
         chosen = self._chosen_runs(runs)
         clusters = annealing.clusters(ratings, layout, chosen)
         self._adopt(known, clusters, chosen[0].trace, interrupted)
         self._device = getattr(machine, "device", None)
-        for name in known.domains:
-            text = f"{type(self).__name__} has no choice between common and specific clusters."
-            self.transfer_[name] = Transfer(0.0, None, text)
+        self._set_after_trial(None)
         return self
 
+    def _refit(self, data: Ratings, **options: Any) -> Self:
+        return self.fit(data, previous=self, **options)
+
+    def _fits_on_disk(self, data: Any, engine: str, dtype: str, n_threads: int | None, random_state: Any, verbose: bool,
+                      callbacks: Iterable[Callback], work: str | Path | None, memory: str | float | None,
+                      previous: Any) -> bool:
+        """Whether it was asked for, and is done."""
+        if engine != "disk":
+            for name, given in (("work", work), ("memory", memory)):
+                if given is not None:
+                    raise ArgumentError(f"engine {engine!r} has no use for {name}: leave it out, or use engine='disk'.")
+            return False
+        if previous is not None:
+            raise ArgumentError("engine 'disk' has no use for previous: leave it out, or use engine='cpu'.")
+        from pclf.models import disk
+
+        disk.fit(self, data, work=work, memory=memory, dtype=dtype, n_threads=n_threads, random_state=random_state,
+                 verbose=verbose, callbacks=callbacks)
+        return True
+
+    def _check_on_disk(self, ratings: Ratings) -> None:
+        """Whether this model can be fitted in blocks of users."""
+        with warnings.catch_warnings():          # about the number of users, whom nobody has counted yet
+            warnings.simplefilter("ignore")
+            self._check_settings(ratings)
+
+    def _trial_on(self, sample: Callable[[], Ratings], known: Ratings, layout: Layout, machine: Engine,
+                  split_rng: np.random.Generator, trial_rng: np.random.Generator) -> tuple[Any, int]:
+        """What a trial on a sample of the users says, and how many iterations were best there."""
+        if not self.early_stopping:
+            return None, self.max_iter
+        part, held_out = weights.hold_out_of_each(weights.some_users(sample(), split_rng), split_rng)
+        return None, Annealing.of(self).trial(machine, part, held_out, layout, trial_rng, [], True)[1]
+
+    def _set_after_trial(self, trial: Any) -> None:
+        """Weights, and what they mean."""
+        text = f"{type(self).__name__} has no choice between common and specific clusters."
+        self.transfer_ = {name: Transfer(0.0, None, text) for name in self.data_.domains}
+
     def _restarts(self, annealing: Annealing, machine: Engine, ratings: Ratings, layout: Layout,
-                  seeds: Sequence[np.random.Generator], watchers: list[Callback],
-                  max_iter: int) -> tuple[list[Run], bool]:
+                  seeds: Sequence[np.random.Generator], watchers: list[Callback], max_iter: int,
+                  starts: Sequence[Stats] = ()) -> tuple[list[Run], bool]:
         """EM from several starts; after Ctrl-C, those so far, and True."""
         runs: list[Run] = []
         try:
-            for rng in seeds:
-                runs.append(annealing.run(machine, ratings, layout, rng, watchers, max_iter=max_iter))
+            for i, rng in enumerate(seeds):
+                runs.append(annealing.run(machine, ratings, layout, rng, watchers, max_iter=max_iter,
+                                          start=starts[i] if starts else None))
                 if runs[-1].interrupted:
                     return runs, True
         except KeyboardInterrupt:
@@ -174,6 +235,11 @@ class Mixture(_Contract):
             warnings.warn("interrupted before the end; the model has the clusters so far.", UserWarning, stacklevel=3)
             return runs, True
         return runs, False
+
+    @staticmethod
+    def _starts(before: Previous | None, ratings: Ratings, layout: Layout) -> list[Stats]:
+        """Where EM goes on from; nothing where it begins anew."""
+        return [] if before is None else before.clusters(Problem.of(ratings, layout))
 
     @property
     def members_(self) -> tuple[Member, ...]:
@@ -191,40 +257,53 @@ class Mixture(_Contract):
         return self.mixture_.weights
 
     def predict(self, domain: str, users: Any, items: Any, *, rule: str = "mean",
-                user_domain: str | None = None) -> Floats:
+                user_domain: str | None = None, unknown: Unknown = "error") -> Floats:
         """Ratings on the domain's own scale, for pairs of users and items.
 
         users, items: one id, or a list or array of ids; one against many is repeated. A user is looked up in
-        `domain`, then in the other domains, or only in `user_domain` where that is given.
+        `domain`, then in the other domains, or only in `user_domain` where that is given. An item may be given by its
+        title.
         rule: "mean" is best for squared error, "median" for absolute error.
+        unknown: what to do about ids that are not known: "error", "skip" (NaN in their places) or "newcomer".
         """
         self._check_rule(rule)
-        return self._decide(domain, rule, *self._pairs(domain, users, items, user_domain))
+        some_users, some_items, kept = self._pairs(domain, users, items, user_domain, unknown)
+        return unknown_ids.in_their_places(self._decide(domain, rule, some_users, some_items), kept)
 
     def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
                       rule: str = "mean") -> Floats:
         """`predict` for codes of the domain instead of ids: what evaluation uses."""
         self._check_rule(rule)
         self._domain(domain)
+        self._check_users_here("codes of users")
         return self._decide(domain, rule, self._known_users(domain, users), self._known_items(domain, items))
 
-    def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None) -> Floats:
-        """P(r | u, v), (pairs, values): a column for each value of the domain's scale."""
-        users, items = self._pairs(domain, users, items, user_domain)
+    def predict_proba(self, domain: str, users: Any, items: Any, *, user_domain: str | None = None,
+                      unknown: Unknown = "error") -> Floats:
+        """P(r | u, v), (pairs, values): a column for each value of the domain's scale. `unknown` as in `predict`."""
+        users, items, kept = self._pairs(domain, users, items, user_domain, unknown)
         check_pairs(users, items)
-        return self._distribution(domain, users, items)
+        return unknown_ids.in_their_places(self._distribution(domain, users, items), kept)
 
-    def fold_in(self, ratings: Mapping[str, Mapping[Any, float] | Sequence[Hashable]]) -> Guest:
-        """A new user, from ratings in any of the domains: {"movies": {"Alien": 5, "Heat": 2}}.
+    @overload
+    def fold_in(self, ratings: Told) -> Guest: ...
+
+    @overload
+    def fold_in(self, ratings: Sequence[Told]) -> list[Guest]: ...
+
+    def fold_in(self, ratings: Told | Sequence[Told]) -> Guest | list[Guest]:
+        """A new user, from ratings in any of the domains: {"movies": {"Alien": 5, "Heat": 2}}; several from a list.
 
         In a domain of events, from what they did: {"movies": ["Alien", "Heat"]}. Every part places them as training
-        would, with everything else kept. Without ratings they are like anybody.
+        would, with everything else kept. Without ratings they are like anybody. Items may be given by their titles.
         """
         self._check_fitted()
+        if isinstance(ratings, (list, tuple)):
+            return [self.fold_in(one) for one in ratings]
         if not isinstance(ratings, Mapping):
             raise ArgumentError(f"a guest's ratings must be given as {{domain: {{item: rating}}}}; got "
                                 f"{brief(ratings)}.")
-        told = {name: self._as_told(name, given, "item") for name, given in ratings.items()}
+        told = {name: self._by_id(name, self._as_told(name, given, "item")) for name, given in ratings.items()}
         rated = {name: self._codes_and_values(name, given) for name, given in told.items()}
         placed = {id(part): part.place(rated) for part in self.factors_.values()}
         rows = {name: placed[id(part)][name] for name, part in self.factors_.items()}
@@ -236,6 +315,8 @@ class Mixture(_Contract):
         {"genre": "horror"}, or both; for events, from the users."""
         target = self._domain(domain)
         told = self._as_told(domain, ratings, "user") if ratings else {}
+        if told:
+            self._check_users_here("a new item with ratings")
         known = self._attribute_row(domain, attributes)
         if not told and known is None:
             raise ArgumentError(f"a new item of {domain!r} needs at least one rating, or attributes; got neither.")
@@ -245,8 +326,12 @@ class Mixture(_Contract):
             drawn = np.random.default_rng(0).integers(0, target.n_users, round(DRAWN * len(target) / target.n_items))
             absent = np.setdiff1d(drawn, users).astype(np.int32)
             users, values = np.concatenate([users, absent]), np.concatenate([values, np.zeros(len(absent), np.uint8)])
-        levels = target.scale.to_levels(self.data_.n_levels)[values]
-        row = self.factors_[domain].place_item(domain, users, values, known) if domain in self.factors_ else None
+        return self._place_item(domain, users, values, known)
+
+    def _place_item(self, domain: str, users: NDArray[np.int32], values: NDArray[np.uint8],
+                    attributes: Floats | None) -> NewItem:
+        levels = self.data_[domain].scale.to_levels(self.data_.n_levels)[values]
+        row = self.factors_[domain].place_item(domain, users, values, attributes) if domain in self.factors_ else None
         return NewItem(self._mark, domain, self.mixture_.place_item(domain, users, levels), row)
 
     def similar_items(self, domain: str, item: Hashable, n: int = 10, *, to: str | None = None) -> list[Recommendation]:
@@ -259,20 +344,40 @@ class Mixture(_Contract):
     def explain(self, domain: str, user: Any, item: Hashable, *,
                 user_domain: str | None = None) -> insight.Explanation:
         """Why this rating is predicted: what each part says, tastes for attributes, and what is most like the item."""
-        return insight.explain(self, domain, user, item, user_domain)
+        self._check_fitted()
+        model = self if self.users_ is None else next(self.users_.by_part(self, [user]))[0]
+        return insight.explain(model, domain, user, item, user_domain)
 
     @property
     def clusters_(self) -> list[insight.Cluster]:
         """Each user cluster and item cluster with its share and its typical members."""
-        self._check_fitted()
+        self._check_users_here("the typical members of clusters")
         return insight.clusters(self)
 
     def report(self, path: str | Path = "report.html", *, test: Ratings | None = None, audit: Any = None) -> Path:
         """Write one self-contained HTML page: what predictions use, what was pooled, the fit, calibration, clusters."""
         from pclf import report
 
-        self._check_fitted()
+        self._check_users_here("a report")
         return report.write(self, path, test=test, audit=audit)
+
+    def save(self, path: str | Path, *, key: str | bytes | None = None, force: bool = False) -> None:
+        """Write the model to one file (safetensors with a JSON manifest), or to a folder where its users are on disk,
+        replacing it whole or not at all.
+
+        key: a secret to sign it with, for `pclf.load(path, key=...)`. force: replace a file that is no model, too.
+        """
+        if self.users_ is None:
+            return super().save(path, key=key, force=force)
+        from pclf.models import disk
+
+        disk.save(self, path, key, force)
+
+    def _check_users_here(self, what: str) -> None:
+        self._check_fitted()
+        if self.users_ is not None:
+            raise ArgumentError(f"{what} must have all users in memory, and those of this model are on disk. Fit a "
+                                f"sample of them with engine='cpu'.")
 
     def rating_matrix(self, view: int, domain: str) -> Floats:
         """S of eqs. (Scom), (Sspeone), (Sspetwo): the mean rating of each co-cluster, on a domain's scale. (K, C)"""
@@ -305,17 +410,18 @@ class Mixture(_Contract):
         if not isinstance(self.betas, (tuple, list)) or not self.betas or any(
                 not is_real(beta) or not 0 < beta <= 1 for beta in self.betas):
             raise ArgumentError(f"betas must be one or more numbers in (0, 1]; got {self.betas!r}.")
-        for name, known in (("start", STARTS), ("combine", ("average", "best"))):
+        for name, known in (("start", (*STARTS, *(start + BY_ID for start in STARTS))),
+                            ("combine", ("average", "best"))):
             if getattr(self, name) not in known:
                 raise ArgumentError(f"{name} must be one of: {', '.join(known)}; got {getattr(self, name)!r}.")
         if self.n_user_clusters > ratings.n_users:
             warnings.warn(f"n_user_clusters={self.n_user_clusters} is more than the {ratings.n_users} users; "
                           f"some clusters will stay empty.", UserWarning, stacklevel=4)
 
-    def _n_restarts(self, ratings: Ratings) -> int:
+    def _n_restarts(self, n_ratings: int) -> int:
         if self.n_restarts != "auto":
             return int(self.n_restarts)
-        return max(1, min(RESTARTS, RESTARTED // max(1, ratings.n_ratings)))
+        return max(1, min(RESTARTS, RESTARTED // max(1, n_ratings)))
 
     def _chosen_runs(self, runs: list[Run]) -> list[Run]:
         """The restarts that predictions are made of: those that were not interrupted, all or the best."""
@@ -326,6 +432,7 @@ class Mixture(_Contract):
                factors: Mapping[str, Factors] | None = None) -> None:
         """A fit is here, all at once. Weights of the parts are set afterwards."""
         self._forget()                                    # what was kept of an earlier fit
+        self.users_ = None
         self.mixture_, self.factors_ = clusters, dict(factors or {})
         self.factor_weights_ = dict.fromkeys(self.factors_, 1.0)
         self.transfer_ = {}
@@ -333,7 +440,7 @@ class Mixture(_Contract):
         self.data_ = ratings
 
     def _forget(self) -> None:
-        for name in ("_seen", "_mark", "_values"):
+        for name in ("_seen", "_mark", "_values", "_anybody"):
             self.__dict__.pop(name, None)
 
     def _parts(self, domain: str) -> dict[str, float]:
@@ -357,10 +464,28 @@ class Mixture(_Contract):
             mark = crc32(np.ascontiguousarray(array).tobytes(), mark)
         return mark
 
-    def _pairs(self, domain: str, users: Any, items: Any, user_domain: str | None) -> tuple[Users, Items]:
+    def _pairs(self, domain: str, users: Any, items: Any, user_domain: str | None,
+               unknown: str) -> tuple[Users, Items, NDArray[np.bool_] | None]:
+        """The users and items of pairs; and which of all pairs these are, where some are left out."""
         self._domain(domain)
         in_order(users, items)
-        return self._users(find(self.data_, domain, as_list(users), user_domain)), self._items(domain, items)
+        some_users, some_items, kept = unknown_ids.pairs(self, domain, as_list(users), as_list(items), user_domain,
+                                                         unknown)
+        if self.users_ is not None:
+            return self.users_.users(self, domain, some_users, user_domain), self._items(domain, some_items), kept
+        return self._users(find(self.data_, domain, some_users, user_domain)), self._items(domain, some_items), kept
+
+    def _newcomer(self, name: Hashable) -> Guest:
+        """Somebody of whom nothing is known."""
+        return replace(self._anybody, name=name if hashable(name) else None)
+
+    @cached_property
+    def _anybody(self) -> Guest:
+        return self.fold_in({})
+
+    def _new_item(self, domain: str) -> NewItem:
+        """An item of which nothing is known."""
+        return self._place_item(domain, np.empty(0, np.int32), np.empty(0, np.uint8), None)
 
     def _here(self, domain: str) -> DomainFactors | None:
         part = self.factors_.get(domain)
@@ -379,7 +504,10 @@ class Mixture(_Contract):
         domain, known = people.domain, people.here >= 0
         if known.all():
             return self._known_users(domain, people.here)
-        out = self._known_users(domain, np.where(known, people.here, 0))
+        if len(self.data_[domain].users):
+            out = self._known_users(domain, np.where(known, people.here, 0))
+        else:                                     # all of them are on disk
+            out = Users([np.empty((len(people), member.users.shape[1])) for member in self.members_], None)
         part = self.factors_.get(domain)
         memberships, rows = [p.copy() for p in out.memberships], None if out.rows is None else out.rows.copy()
         for homes, at in people.by_home():
@@ -401,7 +529,11 @@ class Mixture(_Contract):
 
     def _items(self, domain: str, items: Any) -> Items:
         if isinstance(items, list) and any(isinstance(item, NewItem) for item in items):
-            return Items.joined([self._items(domain, item) for item in items])
+            known = [i for i, item in enumerate(items) if not isinstance(item, NewItem)]
+            new = [i for i, item in enumerate(items) if isinstance(item, NewItem)]
+            parts = ([self._items(domain, [items[i] for i in known])] if known else []) \
+                + [self._items(domain, items[i]) for i in new]
+            return Items.joined(parts).take(np.argsort([*known, *new]))
         if isinstance(items, NewItem):
             if items.model != self._mark:
                 raise ArgumentError("this new item was placed by another fit: call fold_in_item of this model again.")
@@ -471,7 +603,7 @@ class Mixture(_Contract):
         return self.mixture_.item_factors(domain).T if own is None else own.item_factors
 
     def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
-               rank: str) -> tuple[NDArray[np.int32], Floats]:
+               rank: str) -> Pool:
         """On the GPU that the model was fitted on, if there is one."""
         if self._device is None or not allowed.all():
             return super()._top_n(people, n, exclude_seen, allowed, rank)
@@ -481,7 +613,7 @@ class Mixture(_Contract):
         factors, pooled = self._for_device(people.domain, side, None if own is None else own.item_rows)
         left_out, items = self._left_out(people, exclude_seen), self.mixture_.item_factors(people.domain)
         found, score = score_top_n(factors, items.T, *left_out, n, self._device, pooled)
-        return found.astype(np.int32), np.where(found >= 0, self._on_scale(people.domain, score), -np.inf)
+        return Pool(found.astype(np.int32), np.where(found >= 0, self._on_scale(people.domain, score), -np.inf))
 
     def _scores(self, people: People) -> Floats:
         """The mean rating of every item of the domain: one product of factors, or one a level to pool. (n, V)"""
@@ -522,6 +654,16 @@ class Mixture(_Contract):
         if not self._domain(domain).events or isinstance(given, str) or not isinstance(given, Iterable):
             raise ArgumentError(f"{domain!r} must be given as {{{what}: rating}}; got {brief(given)}.")
         return dict.fromkeys(given, 1.0)
+
+    def _by_id(self, domain: str, told: Mapping[Hashable, float]) -> dict[Hashable, float]:
+        """What was said about items, which may have been named by their titles."""
+        target = self._domain(domain)
+        ids = target.items.decode(self._item_codes(target, list(told)))
+        if len(set(ids)) < len(ids):
+            twice = next(id for id in ids if ids.count(id) > 1)
+            raise ArgumentError(f"an item must be rated once; {brief(twice)} of {domain!r} is there by id and by "
+                                f"title.")
+        return dict(zip(ids, told.values(), strict=True))
 
     def _codes_and_values(self, domain: str,
                           given: dict[Hashable, float]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -29,6 +30,7 @@ from pclf.choice import Choice, graded
 from pclf.choice import learn as learn_choices
 from pclf.clusters.fitted import Clusters
 from pclf.clusters.loop import Callback
+from pclf.clusters.state import Engine
 from pclf.data.events import absences, with_absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
@@ -38,16 +40,19 @@ from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
 from pclf.factors.learn import Source, Ties, draw_weights
 from pclf.factors.rows import softmax
+from pclf.factors.start import Start
 from pclf.models import weights
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
+from pclf.models.embeddings import Embeddings, learn_embeddings
 from pclf.models.factors import check_whole
-from pclf.models.lists import POOL, Lists
+from pclf.models.lists import POOL, Lists, Told
 from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
-from pclf.models.people import People, Users
+from pclf.models.people import People, Users, find
+from pclf.models.previous import ITERATIONS, Previous
 from pclf.models.transfer import BRIDGES, Bridge, Transfer, bridge_text, single_bridges, ties_of
 from pclf.problem import Layout, View
 from pclf.progress import progress
-from pclf.serving.lists import best
+from pclf.serving.lists import Pool, best, in_blocks
 
 FEWEST, MOST = 12, 24          # factors of n_factors="auto"
 EVENT_FACTORS = 20             # of events: a log supports more, having ten draws an event
@@ -55,8 +60,8 @@ MANY = 150_000                 # ratings that support more than the fewest
 AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
 ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
 APART, INSIDE = Ties(False, False, False), Ties(False, False, False, inside=True)
-HARM = 1.5                     # standard errors by which a bridge must harm to be left out
-TOGETHER = 4096                # people whose lists are looked at together
+HARM = 1.5                     # standard errors beyond which harm, or help, is no chance
+CHUNK = 25                     # items of a pool that are looked at together
 
 
 class PCLF(Mixture, Recommender):
@@ -72,7 +77,8 @@ class PCLF(Mixture, Recommender):
     ratings.
     hyper: constants of the factor model, a `pclf.factors.hyper.Hyper`.
     user_prior, item_prior, table_prior: pseudo-ratings of the clusters' priors; 0 is plain maximum likelihood.
-    start: "memberships" (cheap) or "posteriors" (the paper's). betas, steps_per_beta: the annealing.
+    start: "memberships" (cheap) or "posteriors" (the paper's), either with " by id" behind it for random numbers that
+    depend on ids and not on the order of rows. betas, steps_per_beta: the annealing.
     max_iter, tol: when EM stops. early_stopping: try on four fifths of the ratings first, and stop all fits after the
     iteration that was best for the rest. n_restarts: fits of the clusters, "auto" for as many as pay. combine:
     "average" their predictions, or keep the "best".
@@ -119,64 +125,107 @@ class PCLF(Mixture, Recommender):
 
     lists_: Lists | None
 
-    def fit(self, data: Ratings | Mapping[str, Any], *, engine: str = "auto", dtype: str = "float32",
+    def fit(self, data: Any, *, engine: str = "auto", dtype: str = "float32",
             n_threads: int | None = None, random_state: int | np.random.Generator | None = 0,
-            verbose: bool = False, callbacks: Iterable[Callback] = ()) -> Self:
-        """Learn from ratings, or from a dict of data frames, one a domain.
+            verbose: bool = False, callbacks: Iterable[Callback] = (), previous: Any = None,
+            work: str | Path | None = None, memory: str | float | None = None) -> Self:
+        """Learn from ratings: Ratings, a data frame, or a dict of frames, one a domain.
 
-        engine: "auto", "cpu", "gpu" or "reference". dtype, n_threads: of the CPU engine.
+        engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory, which fits clusters alone:
+        data are then RatingFiles, or a dict of files, folders or patterns; work is a folder to work in, from which the
+        same call goes on after it was stopped, and memory ("4GB") is what it may use. dtype, n_threads: of the CPU.
         callbacks: called after each iteration of EM with a `Step`; a true answer stops the run.
+        previous: an older fit of the same domains to go on from, see `update`.
         Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning,
         `interrupted_` is True, and there are no factors, which come last.
         """
+        if self._fits_on_disk(data, engine, dtype, n_threads, random_state, verbose, callbacks, work, memory,
+                              previous):
+            return self
         known, streams = as_ratings(data), random_numbers(random_state)
         self._check_settings(known)
         split_rng, trial_rng, factor_rng = streams.spawn(3)
         ratings, layout, annealing = with_absences(known, split_rng), self._layout(known), Annealing.of(self)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         rows_machine = engines.for_rows(machine, max(len(d.scale) for d in known.domains.values()))
-        restarts, learner = self._n_restarts(ratings), _Learner(self, known, rows_machine)
+        restarts, learner = self._n_restarts(ratings.n_ratings), _Learner(self, known, rows_machine)
         seeds = streams.spawn(restarts)
         trial_seed, factor_seed = (int(seed) for seed in factor_rng.integers(2**63, size=2))
-        learning = self._learns(known)
+        before = None if previous is None else Previous(previous, type(self), known, layout)
+        starts = self._starts(before, ratings, layout)
+        if before is not None:
+            restarts, seeds = len(starts), seeds[:1] * len(starts)
+        learning = self._learns(known) and before is None
         variants = learner.variants() if learning else []
         steps = (restarts + learning) * self.max_iter + (2 + len(variants)) * learner.hyper.sweeps
         with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             swept = partial(advance, 1, "factors")
-            trial, max_iter = None, self.max_iter
+            trial, max_iter = None, self.max_iter if before is None else min(self.max_iter, ITERATIONS)
             if learning:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
                 first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, watchers,
                                                   self.early_stopping)
                 trial = _Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]),
                                {ties: learner.fit(part, ties, trial_seed, swept) for ties in variants})
-            runs, interrupted = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter)
+            runs, interrupted = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter, starts)
             factors: dict[str, Factors] = {}
             lists = None
             try:
                 if not interrupted and learner.domains:
                     wanted = {name: trial.ties(name) if trial else learner.ties for name in learner.domains}
-                    fits = {ties: learner.fit(known, ties, factor_seed, swept)
+                    starts_of: dict[Ties, Start] = {}
+                    if before is not None:
+                        wanted = {name: before.ties(name) for name in previous.factors_}
+                        starts_of = {ties: before.factors(name) for name, ties in wanted.items()}
+                    fits = {ties: learner.fit(known, ties, factor_seed, swept, starts_of.get(ties))
                             for ties in dict.fromkeys(wanted.values())}
                     factors = {name: fits[ties] for name, ties in wanted.items()}
                 if not interrupted and self.lists:
                     lists = Lists(learn_choices([graded(d) for d in known.domains.values()],
-                                                known.user_rows if known.shared_users else None, seed=factor_seed,
-                                                n_threads=getattr(machine, "n_threads", None)), known)
+                                                known.user_rows if known.shared_users else None,
+                                                known.item_rows if known.shared_items else None, seed=factor_seed,
+                                                n_threads=getattr(machine, "n_threads", None),
+                                                previous=None if before is None else before.choice), known)
             except KeyboardInterrupt:
                 interrupted = True
                 warnings.warn("interrupted before the end; the model has the clusters, and no factors.", UserWarning,
                               stacklevel=2)
         chosen = self._chosen_runs(runs)
         self._adopt(known, annealing.clusters(ratings, layout, chosen), chosen[0].trace, interrupted, factors)
-        self.lists_ = lists
         self._device = getattr(machine, "device", None)
-        for name in known.domains:
-            common, own, gain = trial.weights(name) if trial else (*self._fixed(known, name), None)
+        self._set_after_trial(trial)
+        if before is not None:
+            for name in known.domains:
+                self._set_weights(name, *before.weights[name])
+                self.transfer_[name] = before.transfer[name]
+        self.lists_ = lists
+        return self
+
+    def _check_on_disk(self, ratings: Ratings) -> None:
+        super()._check_on_disk(ratings)
+        unfit = [name for name in ratings.domains if self._set(ratings, name)[1] != 0]
+        if unfit or self.lists:
+            what = "factor_weight" if unfit else "lists"
+            raise ArgumentError(f"engine 'disk' fits clusters, and neither factors nor lists of choices; got "
+                                f"{what}={getattr(self, what)!r}. Use PCLF(factor_weight=0, lists=False) or "
+                                f"PCLF.paper(), or engine='cpu' or 'gpu' for data that memory holds.")
+
+    def _trial_on(self, sample: Callable[[], Ratings], known: Ratings, layout: Layout, machine: Engine,
+                  split_rng: np.random.Generator, trial_rng: np.random.Generator) -> tuple[Any, int]:
+        if not self._learns(known):
+            return None, self.max_iter
+        annealing = Annealing.of(self)
+        part, held_out = weights.hold_out_of_each(weights.some_users(sample(), split_rng), split_rng)
+        first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, [], self.early_stopping)
+        return _Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]), {}), max_iter
+
+    def _set_after_trial(self, trial: Any) -> None:
+        self.lists_ = None
+        for name in self.data_.domains:
+            common, own, gain = trial.weights(name) if trial else (*self._fixed(self.data_, name), None)
             self._set_weights(name, common, own)
             self.transfer_[name] = self._transfer(name, common, gain, trial.bridges(name) if trial else {})
-        return self
 
     @property
     def ranks(self) -> tuple[str, ...]:                    # type: ignore[override]
@@ -184,54 +233,96 @@ class PCLF(Mixture, Recommender):
         return ("liked", "chosen", "rating") if getattr(self, "lists_", None) is not None else ("rating",)
 
     def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
-               rank: str) -> tuple[NDArray[np.int32], Floats]:
-        if rank == "rating" or self.lists_ is None:
+               rank: str) -> Pool:
+        if self.lists_ is None:
             return super()._top_n(people, n, exclude_seen, allowed, rank)
-        lists, n_items = self.lists_, self._domain(people.domain).n_items
-        pool = n if rank == "chosen" else min(n_items, max(n, POOL))
-        codes, expected = best(lambda some: self._expected(people[some]),
-                               lambda some: self._left_out(people[some], exclude_seen), len(people), n_items, pool,
-                               allowed)
-        if rank == "chosen":
-            return codes, expected
-        grade, liked = lists.grades(people.domain, self._of_lists(people, codes))
-        score = np.where(codes >= 0, expected * liked / grade, -np.inf)
-        order = np.argsort(-score, axis=1, kind="stable")[:, :n]
-        return np.take_along_axis(codes, order, 1), np.take_along_axis(score, order, 1)
+        n_items = self._domain(people.domain).n_items
+        if rank != "rating":
+            return in_blocks(lambda some: self._picked(people[some], n, exclude_seen, allowed, rank), len(people),
+                             n_items)
+        found = super()._top_n(people, n, exclude_seen, allowed, rank)
+        return in_blocks(lambda some: self._with_numbers(people[some], found.codes[some], found.scores[some]),
+                         len(people), n_items)
 
-    def _expected(self, people: People) -> Floats:
+    def _picked(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_], rank: str) -> Pool:
+        """The items that some people will pick, and like where that is the rank."""
+        assert self.lists_ is not None
+        lists, told, users = self.lists_, self.lists_.told(people), self._users(people)
+        target = self._domain(people.domain)
+        sorts = rank == "liked" and not target.events          # what was done is liked
+        found = best(self._expected(told, people.domain, users), self._left_out(people, exclude_seen),
+                     min(target.n_items, max(n, POOL)) if sorts else n, allowed)
+        codes, expected = found.codes, np.where(found.codes >= 0, found.scores, 0.0)      # 0 times -inf is no number
+        rating, liked, score = (np.zeros(codes.shape) for _ in range(3))
+        values, open_ = np.array(target.scale.values), np.arange(len(people))
+        for some in (slice(start, start + max(n, CHUNK)) for start in range(0, codes.shape[1], max(n, CHUNK))):
+            p = self._of_lists(people.domain, users, open_, codes[open_, some])
+            grade, liked[open_, some] = lists.grades(people.domain, p)
+            rating[open_, some] = p @ values
+            score[open_, some] = expected[open_, some] * liked[open_, some] / grade if sorts else expected[open_, some]
+            if some.stop < codes.shape[1]:                     # who may still find something better further down?
+                worst = np.partition(score[open_, :some.stop], -n, axis=1)[:, -n]
+                open_ = open_[expected[open_, some.stop] * lists.most(people.domain) > worst]
+        chosen = lists.probability(told, expected)
+        pool = Pool(codes, np.where(codes >= 0, score, -np.inf),
+                    {"rating": rating, "liked": chosen * liked, "chosen": chosen})
+        return pool.take(np.argsort(-pool.scores, axis=1, kind="stable")[:, :n]) if sorts else pool
+
+    def _with_numbers(self, people: People, codes: NDArray[np.int32], scores: Floats) -> Pool:
+        """Lists with what else is known of their items."""
+        assert self.lists_ is not None
+        lists, told, users = self.lists_, self.lists_.told(people), self._users(people)
+        p = self._of_lists(people.domain, users, np.arange(len(people)), codes)
+        _, liked = lists.grades(people.domain, p)
+        expected = np.take_along_axis(self._expected(told, people.domain, users), np.maximum(codes, 0), 1)
+        chosen = lists.probability(told, expected)
+        return Pool(codes, scores, {"rating": p @ np.array(self._domain(people.domain).scale.values),
+                                    "liked": chosen * liked, "chosen": chosen})
+
+    def _expected(self, told: Told, domain: str, users: Users, least: float = 0.0) -> Floats:
         """z of all items, see `lists`. Of people without choices here, and without others that tell about them, tastes
         say what they will choose among what everybody does. (people, V)"""
         assert self.lists_ is not None
-        out, own = self.lists_.expected(people), self._here(people.domain)
-        new = self.lists_.unknown(people)
+        out, own = self.lists_.expected(told, least), self._here(domain)
+        new = self.lists_.unknown(told)
         if own is not None and new.any():
-            rows = self._users(people).rows
-            assert rows is not None
-            out[new] *= own.lifts(rows[new])
+            assert users.rows is not None
+            out[new] *= own.lifts(users.rows[new])
         return out
 
-    def _of_lists(self, people: People, codes: NDArray[np.int32]) -> Floats:
-        """P(r | u, v) of the items of lists; short lists end in the first item. (people, n, R)"""
-        users, n = self._users(people), codes.shape[1]
-        each = np.repeat(np.arange(len(people)), n)
+    def _of_lists(self, domain: str, users: Users, some: NDArray[np.intp], codes: NDArray[np.int32]) -> Floats:
+        """P(r | u, v) of the items of lists of some users; short lists end in the first item. (some, n, R)"""
+        each = np.repeat(some, codes.shape[1])
         pairs = Users([p[each] for p in users.memberships], None if users.rows is None else users.rows[each])
-        items = self._known_items(people.domain, np.maximum(codes, 0).ravel())
-        return self._distribution(people.domain, pairs, items).reshape(len(people), n, -1)
+        items = self._known_items(domain, np.maximum(codes, 0).ravel())
+        return self._distribution(domain, pairs, items).reshape(*codes.shape, len(self._domain(domain).scale))
 
-    def _numbers(self, people: People, codes: NDArray[np.int32]) -> dict[str, Floats]:
-        if self.lists_ is None or not codes.size:
-            return {}
-        lists, none = self.lists_, np.empty((0, codes.shape[1]))
-        out: list[dict[str, Floats]] = [{"rating": none, "liked": none, "chosen": none}]
-        values = np.array(self._domain(people.domain).scale.values)
-        for some in (slice(start, start + TOGETHER) for start in range(0, len(people), TOGETHER)):
-            few, here = people[some], np.maximum(codes[some], 0)
-            p = self._of_lists(few, codes[some])
-            _, liked = lists.grades(people.domain, p)
-            chosen = lists.probability(few, np.take_along_axis(self._expected(few), here, 1))
-            out.append({"rating": p @ values, "liked": chosen * liked, "chosen": chosen})
-        return {name: np.concatenate([part[name] for part in out]) for name in out[0]}
+    def embeddings(self, domain: str, size: int = 256, *, random_state: int = 0) -> Embeddings:
+        """Vectors of a domain's items and of people, whose inner products sort items as `rank_by="chosen"` does.
+
+        size: numbers of a vector, and one more for what everybody chooses. The more, the closer the lists are to those
+        of `recommend`; `agreement` says how close. What a person has is not left out: an index does not know it.
+
+        >>> books = model.embeddings("books")                    # doctest: +SKIP
+        >>> books.vectors @ books.embedding("ana-000")           # doctest: +SKIP
+        """
+        target = self._domain(domain)
+        check_whole(1, size=size)
+        if self.lists_ is None:
+            raise ArgumentError("a model without lists has no vectors of what people choose: fit PCLF(lists=True).")
+        lists, z = self.lists_, list(self.data_.domains).index(domain)
+        setting, items = lists.choice.settings[z], lists.choice.items[z]
+        mean = setting.pull * items.mean_times / items.spread
+
+        def of_people(people: People) -> tuple[Floats, Any]:
+            told = lists.told(people)
+            scores = self._expected(told, domain, self._users(people), least=-np.inf)
+            return scores - mean + told.rows[z].toarray(), told.rows[z]      # what is chosen is as if it were not yet
+
+        return learn_embeddings(
+            target, mean, lambda codes: of_people(find(self.data_, domain, target.users.decode(codes), None)),
+            lambda users, home: of_people(find(self.data_, domain, users, home))[0], size,
+            np.random.default_rng(random_state))
 
     @property
     def common_rating_matrix_(self) -> dict[str, Floats]:
@@ -342,14 +433,17 @@ class _Learner:
         inside = [INSIDE] if self.ties.attributes and len(self.domains) > 1 else []
         return list(dict.fromkeys([APART, *inside, self.ties, *single_bridges(self.ties).values()]))
 
-    def fit(self, ratings: Ratings, ties: Ties, seed: int, after_sweep: Callable[[], None]) -> Factors:
+    def fit(self, ratings: Ratings, ties: Ties, seed: int, after_sweep: Callable[[], None],
+            start: Start | None = None) -> Factors:
+        if start is not None:
+            self.domains = start.old.names
         names = [name for name in self.domains if len(ratings[name])]
         sources = [self._source(ratings, name, ties, seed) for name in names]
         n_factors = [self._n_factors(ratings, len(s.level)) for s in sources]
         with self.machine.here():
             if not ties.any:
-                return factor_model.fit_apart(sources, self.hyper, n_factors, seed, self.machine, after_sweep)
-            return factor_model.fit(sources, ties, self.hyper, max(n_factors), seed, self.machine, after_sweep)
+                return factor_model.fit_apart(sources, self.hyper, n_factors, seed, self.machine, after_sweep, start)
+            return factor_model.fit(sources, ties, self.hyper, max(n_factors), seed, self.machine, after_sweep, start)
 
     def _source(self, ratings: Ratings, name: str, ties: Ties, seed: int) -> Source:
         """A domain as the factor model reads it: by itself where nothing ties it to others. Events bring absences."""
@@ -409,26 +503,38 @@ class _Trial:
 
     def __init__(self, model: PCLF, known: Ratings, part: Ratings, held_out: Ratings, clusters: Clusters,
                  fits: Mapping[Ties, Factors]) -> None:
-        self.model, self.known, self.held_out, self.clusters, self.fits = model, known, held_out, clusters, fits
+        self.model, self.known, self.part, self.held_out = model, known, part, held_out
+        self.clusters, self.fits = clusters, fits
         self.share = part.n_ratings / max(1, known.n_ratings)
         self._chosen: dict[str, Ties] = {}
+        self._scores: dict[tuple[str, Ties], Floats] = {}
 
     def ties(self, name: str) -> Ties:
         """What a domain is tied by: all bridges, or the most of them that do not surely harm held-out ratings.
 
         Bridges do most for people who are new here, and of these held-out ratings of known people cannot tell. So a
-        bridge is left out only where it does harm that is more than chance.
+        bridge is left out only where it does harm that is more than chance. Links that are wrong harm every domain, and
+        a small one has too few ratings to show it: one that surely harms another domain is used here only where it
+        surely helps.
         """
         if name not in self._chosen:
-            scores = {ties: self._log_scores(name, ties) for ties in self.fits}
-            best = max(scores, key=lambda ties: scores[ties].mean() if len(scores[ties]) else 0.0)
+            best = max(self.fits, key=lambda ties: float(np.sum(self._log_scores(name, ties))))
 
-            def harmless(ties: Ties) -> bool:
-                loss = scores[best] - scores[ties]
-                return len(loss) < 2 or loss.mean() <= HARM * loss.std(ddof=1) / np.sqrt(len(loss))
+            def trusted(ties: Ties) -> bool:
+                if APART not in self.fits or self._surely(name, best, ties):
+                    return ties == best
+                others = (other for other in self.fits[ties].domains if other != name)
+                return self._surely(name, ties, APART) or not any(self._surely(other, APART, ties) for other in others)
 
-            self._chosen[name] = max(filter(harmless, self.fits), key=lambda ties: (ties.number, ties == best))
+            self._chosen[name] = max(filter(trusted, self.fits), key=lambda ties: (ties.number, ties == best))
         return self._chosen[name]
+
+    def _surely(self, name: str, better: Ties, worse: Ties) -> bool:
+        """Whether held-out ratings of a domain are more probable with these ties than with those, beyond chance."""
+        if better == worse:
+            return False
+        gain = self._log_scores(name, better) - self._log_scores(name, worse)
+        return len(gain) > 1 and bool(gain.mean() > HARM * gain.std(ddof=1) / np.sqrt(len(gain)))
 
     def weights(self, name: str) -> tuple[float, float, float]:
         """The weights of common clusters and of factors, and what the common clusters gain."""
@@ -453,11 +559,26 @@ class _Trial:
             return {}
         out = {}
         for kind, ties in single_bridges(max(self.fits, key=lambda ties: ties.number)).items():
-            alone = self._error(name, INSIDE if kind == "attributes" and INSIDE in self.fits else APART)
-            percent = 100 * (self._error(name, ties) / max(alone, 1e-12) - 1)
+            alone = INSIDE if kind == "attributes" and INSIDE in self.fits else APART
+            percent, visitors = (self._change(name, alone, ties, who) for who in (~self._new(name), self._new(name)))
             used = bool(getattr(self.ties(name), kind))
-            out[kind] = Bridge(kind, percent, used, bridge_text(kind, name, self.known, percent, used))
+            text = bridge_text(kind, name, self.known, percent or 0.0, visitors, used)
+            out[kind] = Bridge(kind, percent or 0.0, used, text, visitors)
         return out
+
+    def _new(self, name: str) -> NDArray[np.bool_]:
+        """Which held-out ratings are those of visitors. (n,)"""
+        here = np.bincount(self.part[name].user, minlength=self.part[name].n_users) > 0
+        return ~here[self.held_out[name].user]
+
+    def _change(self, name: str, alone: Ties, ties: Ties, who: NDArray[np.bool_]) -> float | None:
+        """The change of the error by a bridge in percent, None where there is nobody to tell."""
+        if not who.any():
+            return None
+        errors = [self._errors(name, fit) for fit in (alone, ties)]
+        user = self.held_out[name].user[who]
+        before, after = (float(weights.by_user(user, error[who]).mean()) for error in errors)
+        return 100 * (after / max(before, 1e-12) - 1)
 
     def _distribution(self, name: str, ties: Ties) -> Floats | None:
         """P(r) of the held-out ratings by factors. (n, R)"""
@@ -468,16 +589,23 @@ class _Trial:
 
     def _log_scores(self, name: str, ties: Ties) -> Floats:
         """The mean log probability of the held-out ratings of each user."""
+        if (name, ties) not in self._scores:
+            self._scores[name, ties] = self._scored(name, ties)
+        return self._scores[name, ties]
+
+    def _scored(self, name: str, ties: Ties) -> Floats:
         domain, p = self.held_out[name], self._distribution(name, ties)
         if p is None or not len(domain):
             return np.empty(0)
         return weights.by_user(domain.user, np.log(np.maximum(p[np.arange(len(domain)), domain.value], weights.FLOOR)))
 
-    def _error(self, name: str, ties: Ties) -> float:
+    def _errors(self, name: str, ties: Ties) -> Floats:
+        """The absolute errors of the held-out ratings. (n,)"""
         domain, p = self.held_out[name], self._distribution(name, ties)
         if p is None:
-            return 0.0
-        return float(weights.by_user(domain.user, np.abs(p @ np.array(domain.scale.values) - domain.ratings)).mean())
+            return np.zeros(len(domain))
+        out: Floats = np.abs(p @ np.array(domain.scale.values) - domain.ratings)
+        return out
 
 
 def _numbered(ratings: Ratings) -> tuple[list[Any], list[Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.data.ratings import Domain, Ratings
-from pclf.errors import UnknownNameError, did_you_mean
+from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
 
 Floats = NDArray[np.floating[Any]]
 Codes = NDArray[np.int32]
@@ -25,7 +25,7 @@ class Guest:
     ratings: Mapping[str, Mapping[Hashable, float]]                  # 1 for an event
     memberships: Mapping[str, tuple[Floats, ...]] = field(repr=False)   # (K,) a member, by domain
     rows: Mapping[str, Floats] = field(repr=False)                   # (D,) by domain
-    chosen: Mapping[str, Any] = field(repr=False, default_factory=dict)   # what the choice model needs, by domain
+    name: Hashable = None                                            # an id to tell them from others, if they have one
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,11 @@ class Items:
                        for members in zip(*(part.memberships for part in parts), strict=True)]
         own = [part.rows for part in parts]
         return cls(memberships, None if own[0] is None else np.concatenate([x for x in own if x is not None]))
+
+    def take(self, places: NDArray[np.intp]) -> "Items":
+        """Some of them, by their places."""
+        return Items([{i: p[places] for i, p in member.items()} for member in self.memberships],
+                     None if self.rows is None else self.rows[places])
 
     def __getitem__(self, some: slice) -> "Items":
         if len(self) == 1:
@@ -122,11 +127,26 @@ def find(data: Ratings, domain: str, users: list[Any] | None, user_domain: str |
     An id is looked up in the domain, then in the others, or only in `user_domain` where that is given. Where people are
     not shared, an id that several other domains know may be several people, so it has to be said where.
     """
+    if users is None:
+        target = data[domain]
+        return People(domain, target.users.ids, np.arange(target.n_users, dtype=np.int32), {})
+    here, homes, lost = _located(data, domain, users, user_domain)
+    if lost.any():
+        raise_unknown(data, domain, users[int(lost.argmax())], user_domain)
+    return People(domain, users, here, homes)
+
+
+def known(data: Ratings, domain: str, users: list[Any], user_domain: str | None) -> NDArray[np.bool_]:
+    """Whom `find` would find. (n,)"""
+    return ~_located(data, domain, users, user_domain)[2]
+
+
+def _located(data: Ratings, domain: str, users: list[Any],
+             user_domain: str | None) -> tuple[Codes, dict[str, Codes], NDArray[np.bool_]]:
+    """Codes of people in the domain and, of visitors, in others; and who is nowhere to be found. See `find`."""
     target = data[domain]
     if user_domain is not None:
         data[user_domain]                                            # which must be one, also where all are guests
-    if users is None:
-        return People(domain, target.users.ids, np.arange(target.n_users, dtype=np.int32), {})
     elsewhere = user_domain is not None and user_domain != domain
     names = [None if isinstance(user, Guest) or not hashable(user) else user for user in users]
     here = (np.full(len(users), -1, np.int32) if elsewhere and not data.shared_users else target.users.encode(names))
@@ -140,31 +160,34 @@ def find(data: Ratings, domain: str, users: list[Any] | None, user_domain: str |
             codes[left] = data[str(name)].users.encode([names[i] for i in np.flatnonzero(left)])
             if (codes >= 0).any():
                 homes[str(name)] = codes
-        if elsewhere and data.shared_users:                      # the person must be known where they are said to be
-            said = data[str(user_domain)].users
-            for i in np.flatnonzero(left):
-                said.code(users[i], f"user in {user_domain!r}")
+    lost = left.copy()
+    if left.any():
         n_homes = np.sum([codes >= 0 for codes in homes.values()] or [np.zeros(len(users), int)], axis=0)
-        lost = np.flatnonzero(left & (n_homes == 0))
-        if len(lost):
-            raise_unknown(data, domain, users[int(lost[0])], user_domain)
-        several = np.flatnonzero(left & (n_homes > 1))
-        if len(several) and not data.shared_users:
-            known = ", ".join(name for name, codes in homes.items() if codes[several[0]] >= 0)
-            raise UnknownNameError(f"user {users[int(several[0])]!r} is not in {domain!r} and is known in several "
-                                   f"other domains ({known}): say which with user_domain=...")
-    return People(domain, users, here, homes)
+        lost &= (n_homes == 0) if data.shared_users else (n_homes != 1)
+        if elsewhere and data.shared_users:                      # the person must be known where they are said to be
+            lost |= left & (homes.get(str(user_domain), np.full(len(users), -1)) < 0)
+    return here, homes, lost
 
 
 def raise_unknown(data: Ratings, domain: str, user: Any, user_domain: str | None) -> None:
     """An error that says whom we know."""
     if user_domain is not None:
         data[user_domain].users.code(user, f"user in {user_domain!r}")
+    homes = [name for name, d in data.domains.items() if name != domain and hashable(user) and user in d.users]
+    if homes:
+        raise UnknownNameError(f"user {user!r} is not in {domain!r} and is known in several other domains "
+                               f"({', '.join(homes)}): say which with user_domain=...")
     known: dict[str, Domain] = {domain: data[domain], **data.domains}
     for name, d in known.items():
         if len(known) == 1 or not hashable(user) or d.users.written_alike(user) is not None:
             d.users.code(user, f"user in {name!r}")                        # says what was meant
     raise UnknownNameError(did_you_mean(user, (id for d in known.values() for id in d.users.ids), "user"))
+
+
+def check_pairs(users: Any, items: Any) -> None:
+    if len(users) != len(items) and 1 not in (len(users), len(items)):
+        raise ArgumentError(f"users and items must be equally many, or one of either; got {len(users):,} users and "
+                            f"{len(items):,} items.")
 
 
 def hashable(user: Any) -> bool:

@@ -1,6 +1,5 @@
 """Popular: everybody gets what most people chose. Lists that are no better than these know nobody's taste."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 import numpy as np
@@ -10,6 +9,7 @@ from pclf.data.ratings import Ratings
 from pclf.door import check_array, check_keys, check_names
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.people import People
+from pclf.models.unknown import Unknown
 
 if TYPE_CHECKING:
     from pclf.models.base import Recommender as _Contract  # beside which this always stands
@@ -22,7 +22,7 @@ class Ranker(_Contract):
 
     rules: ClassVar[tuple[str, ...]] = ()
 
-    def fit(self, data: Ratings | Mapping[str, Any], *, random_state: int | np.random.Generator | None = 0) -> Self:
+    def fit(self, data: Any, *, random_state: int | np.random.Generator | None = 0) -> Self:
         """Learn from ratings or events, or from a dict of data frames, one a domain."""
         ratings = as_ratings(data)
         self._fit(ratings, random_numbers(random_state))
@@ -30,7 +30,7 @@ class Ranker(_Contract):
         return self
 
     def predict(self, domain: str, users: Any, items: Any, *, rule: str = "mean",
-                user_domain: str | None = None) -> NoReturn:
+                user_domain: str | None = None, unknown: Unknown = "error") -> NoReturn:
         """There is no rating to predict: this is an error."""
         self._check_fitted()
         raise TypeError(f"{type(self).__name__} sorts items and predicts no ratings. Use recommend, or a model of "
