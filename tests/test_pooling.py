@@ -38,11 +38,12 @@ def test_pooled_means_are_the_means_of_pooled_distributions(n_levels, n_items):
     mixture = rng.dirichlet(np.full(n_levels, 0.3), (n, n_items)).transpose(2, 0, 1)           # some next to 0
     weight = np.array([0.1, 0.5, 0.9, 1.0])
     shapes = users[:, None, :shape] + items[:shape].T
-    shapes[..., 0] += users[:, shape:] @ items[shape:]
+    shift = rng.normal(0, 0.5, (n, n_items))
+    shapes[..., 0] += users[:, shape:] @ items[shape:] + shift
     logits = base + shapes @ tilt
     own = np.exp(logits - logits.max(axis=2, keepdims=True))
     own /= own.sum(axis=2, keepdims=True)
     pooled = [weights.pool(own[i], mixture[:, i].T, weight[i]) for i in range(n)]              # (V, R) each
     got = pooling.pooled_means(*(np.ascontiguousarray(x, np.float32) for x in (
-        users, items, base, tilt, mixture, weight)), np.float32(weights.FLOOR), values.astype(np.float32))
+        users, items, base, tilt, shift, mixture, weight)), np.float32(weights.FLOOR), values.astype(np.float32))
     np.testing.assert_allclose(got, np.stack(pooled) @ values, rtol=2e-5)

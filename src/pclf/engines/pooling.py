@@ -23,6 +23,7 @@ Q = tuple(map(np.float32, (2, 2 / 3, 2 / 5, 2 / 7, 2 / 9)))
 @compiled
 def pooled_means(
     users: Array, items: Array, base: Array, tilt: Array,      # factors: (n, T + F), (T + F, V), (R,), (T, R)
+    shift: Array,                                              # (n, V) of the offsets of pairs, or empty
     mixture: Array,                                            # (R, n, V), not read where all weights are 1
     weight: Array, floor: np.float32, values: Array,           # (n,) of the factors; least probability; (R,)
 ) -> Array:
@@ -38,6 +39,8 @@ def pooled_means(
             n = min(STRIP, n_items - start)
             for f in range(n_tilts):
                 _add(users[i, f], items[f, start:start + n], shape[f])
+            if len(shift):
+                _add_product(ONE, shift[i, start:start + n], shape[0])  # type: ignore[arg-type]
             for f in range(n_tilts, len(items)):
                 _add_product(users[i, f], items[f, start:start + n], shape[0])
             top[:] = -np.inf

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pclf.errors import ArgumentError
-from pclf.factors.rows import softmax
 from pclf.models.base import Floats, is_batch
 from pclf.models.people import Guest, Items, NewItem, People, Users, find
 from pclf.serving.lists import Recommendation
@@ -120,8 +119,7 @@ def explain(model: "Mixture", domain: str, user: Any, item: Hashable, user_domai
     strongest = tuple((int(k), float(p_user[k])) for k in np.argsort(-p_user)[:3])
     own, here, parts = model._weight(domain, users, items.rows), model._here(domain), []
     if own and here is not None and users.rows is not None and items.rows is not None:
-        probability = softmax(here.logits(users.rows, items.rows))[0]
-        parts.append(Part("factors", own, float(probability @ values)))
+        parts.append(Part("factors", own, float(model._by_factors(domain, users, items)[0] @ values)))
     for i, weight in model.weights_[domain].items():
         s = np.einsum("r,rkc->kc", model.data_.level_values(domain), member.tables[i])
         joint = np.outer(p_user, items.memberships[0][i][0])

@@ -35,6 +35,7 @@ from pclf.models.people import Guest, Items, NewItem, People, Users, check_pairs
 from pclf.models.previous import ITERATIONS, Previous
 from pclf.models.transfer import Transfer
 from pclf.models.unknown import Unknown
+from pclf.neighbours import Left, Neighbours, left_of
 from pclf.problem import Layout, Problem
 from pclf.progress import progress
 from pclf.serving.lists import Pool, Recommendation
@@ -131,6 +132,7 @@ class Mixture(_Contract):
     mixture_: Clusters                      # the part with clusters
     factors_: dict[str, Factors]            # the part with factors, by domain; two domains may have the same one
     factor_weights_: dict[str, float]       # w of `weights`
+    neighbours_: dict[str, Neighbours]      # by domain, where they help
     transfer_: dict[str, Transfer]
     trace_: tuple[Step, ...]
     n_iter_: int
@@ -429,18 +431,20 @@ class Mixture(_Contract):
         return [max(whole, key=lambda r: r.trace[-1].objective)] if self.combine == "best" else whole
 
     def _adopt(self, ratings: Ratings, clusters: Clusters, trace: tuple[Step, ...], interrupted: bool,
-               factors: Mapping[str, Factors] | None = None) -> None:
+               factors: Mapping[str, Factors] | None = None,
+               neighbours: Mapping[str, Neighbours] | None = None) -> None:
         """A fit is here, all at once. Weights of the parts are set afterwards."""
         self._forget()                                    # what was kept of an earlier fit
         self.users_ = None
         self.mixture_, self.factors_ = clusters, dict(factors or {})
         self.factor_weights_ = dict.fromkeys(self.factors_, 1.0)
+        self.neighbours_ = dict(neighbours or {})
         self.transfer_ = {}
         self.trace_, self.n_iter_, self.interrupted_ = trace, len(trace), interrupted
         self.data_ = ratings
 
     def _forget(self) -> None:
-        for name in ("_seen", "_mark", "_values", "_anybody"):
+        for name in ("_seen", "_mark", "_values", "_anybody", "_left"):
             self.__dict__.pop(name, None)
 
     def _parts(self, domain: str) -> dict[str, float]:
@@ -493,11 +497,26 @@ class Mixture(_Contract):
 
     def _known_users(self, domain: str, codes: NDArray[np.int32]) -> Users:
         own = self._here(domain)
-        return Users(self.mixture_.known_users(domain, codes), None if own is None else own.user_rows(codes))
+        left = Left(self._left_of(domain), codes) if domain in self.neighbours_ else None
+        return Users(self.mixture_.known_users(domain, codes), None if own is None else own.user_rows(codes), left)
+
+    def _left_of(self, domain: str) -> Any:
+        """What rows leave of the ratings of the users of a domain. (U, V)"""
+        if domain not in self._left:
+            own, d = self._here(domain), self.data_[domain]
+            assert own is not None
+            everybody = own.user_rows(np.arange(d.n_users, dtype=np.int32))
+            self._left[domain] = left_of(own, everybody, d.user, d.item, d.value, self.neighbours_[domain].spread)[0]
+        return self._left[domain]
+
+    @cached_property
+    def _left(self) -> dict[str, Any]:
+        """Kept from one question to the next."""
+        return {}
 
     def _known_items(self, domain: str, codes: NDArray[np.int32]) -> Items:
         own = self._here(domain)
-        return Items(self.mixture_.known_items(domain, codes), None if own is None else own.item_rows[codes])
+        return Items(self.mixture_.known_items(domain, codes), None if own is None else own.item_rows[codes], codes)
 
     def _users(self, people: People) -> Users:
         """People as the parts of the model see them in a domain."""
@@ -517,7 +536,8 @@ class Mixture(_Contract):
             if rows is not None and part is not None:
                 there = {name: codes for name, codes in homes.items() if name in part.domains}
                 rows[at] = part.visitors(domain, there) if there else part.place({})[domain]
-        for i in np.flatnonzero(~known & ~people.visiting):
+        guests = np.flatnonzero(~known & ~people.visiting)
+        for i in guests:
             guest = people.ids[int(i)]
             if guest.model != self._mark:
                 raise ArgumentError("this guest was placed by another fit: call fold_in of this model again.")
@@ -525,7 +545,23 @@ class Mixture(_Contract):
                 own[i] = theirs
             if rows is not None:
                 rows[i] = guest.rows[domain]
-        return Users(memberships, rows)
+        left = out.left
+        if left is not None:
+            assert rows is not None
+            left = Left(left.ratings, np.where(known, left.rows, -1).astype(np.int32))
+            left = left.with_others(guests, self._left_of_guests(domain, [people.ids[int(i)] for i in guests],
+                                                                 rows[guests]))
+        return Users(memberships, rows, left)
+
+    def _left_of_guests(self, domain: str, guests: Sequence[Guest], rows: Floats) -> Any:
+        """What rows leave of what guests rated. (guests, V)"""
+        own = self._here(domain)
+        assert own is not None
+        told = [self._codes_and_values(domain, dict(guest.ratings.get(domain, {}))) for guest in guests]
+        user = np.repeat(np.arange(len(told), dtype=np.int32), [len(codes) for codes, _ in told])
+        item = np.concatenate([np.empty(0, np.int32), *(codes for codes, _ in told)])
+        level = np.concatenate([np.empty(0, np.uint8), *(values for _, values in told)])
+        return left_of(own, rows, user, item, level, self.neighbours_[domain].spread)[0]
 
     def _items(self, domain: str, items: Any) -> Items:
         if isinstance(items, list) and any(isinstance(item, NewItem) for item in items):
@@ -540,7 +576,7 @@ class Mixture(_Contract):
             if items.domain != domain:
                 raise ArgumentError(f"this new item belongs to {items.domain!r}; got domain {domain!r}.")
             return Items([{i: p[None, :] for i, p in member.items()} for member in items.memberships],
-                         None if items.row is None else items.row[None, :])
+                         None if items.row is None else items.row[None, :], np.array([-1], np.int32))
         return self._known_items(domain, self._item_codes(self._domain(domain), as_list(items)))
 
     def _weight(self, domain: str, users: Users, items_rows: Floats | None) -> float:
@@ -550,7 +586,7 @@ class Mixture(_Contract):
     def _decide(self, domain: str, rule: str, users: Users, items: Items) -> Floats:
         check_pairs(users, items)
         values = np.array(self.data_[domain].scale.values)
-        if self._device is not None and rule == "mean":
+        if self._device is not None and rule == "mean" and domain not in self.neighbours_:
             return self._on_scale(domain, self._mean_on_device(domain, users, items))
         probability = self._distribution(domain, users, items)
         if rule == "mean":
@@ -566,13 +602,24 @@ class Mixture(_Contract):
             some_users, some_items = users[start:start + PAIRS], items[start:start + PAIRS]
             by_factors = None
             if weight and own is not None and some_users.rows is not None and some_items.rows is not None:
-                by_factors = softmax(own.logits(*_same_length(some_users.rows, some_items.rows)).astype(np.float64))
+                by_factors = self._by_factors(domain, some_users, some_items)
             if by_factors is not None and weight == 1:
                 parts.append(weights.pool(by_factors, by_factors, 1.0))
                 continue
             mixture = self.mixture_.distribution(domain, some_users.memberships, some_items.memberships)
             parts.append(mixture if by_factors is None else weights.pool(by_factors, mixture, weight))
         return np.concatenate(parts) if parts else np.empty((0, len(self.data_[domain].scale)))
+
+    def _by_factors(self, domain: str, users: Users, items: Items) -> Floats:
+        """What factors say of pairs, moved by neighbours. (n, R)"""
+        own = self._here(domain)
+        assert own is not None
+        assert users.rows is not None
+        assert items.rows is not None
+        logits = own.logits(*_same_length(users.rows, items.rows)).astype(np.float64)
+        if users.left is not None:
+            logits += self.neighbours_[domain].offsets(users.left, items.codes)[:, None] * own.tilt[0]
+        return softmax(logits)
 
     def _mean_on_device(self, domain: str, users: Users, items: Items) -> Floats:
         """The mean of pairs, on the GPU that the model was fitted on. (n,)"""
@@ -605,7 +652,7 @@ class Mixture(_Contract):
     def _top_n(self, people: People, n: int, exclude_seen: bool, allowed: NDArray[np.bool_],
                rank: str) -> Pool:
         """On the GPU that the model was fitted on, if there is one."""
-        if self._device is None or not allowed.all():
+        if self._device is None or not allowed.all() or people.domain in self.neighbours_:
             return super()._top_n(people, n, exclude_seen, allowed, rank)
         from pclf.engines.gpu import score_top_n
 
@@ -627,13 +674,16 @@ class Mixture(_Contract):
             means: Floats = product(self.mixture_.user_factors(domain, users.memberships, values[None, :])[0],
                                     self.mixture_.item_factors(domain))
             return means
-        mixture = np.empty((0, 0, 0), np.float32)
+        mixture, shift = np.empty((0, 0, 0), np.float32), np.empty((0, 0), np.float32)
+        if users.left is not None:
+            shift = self.neighbours_[domain].of_all(users.left)
         if weight < 1:
             by_level = self.mixture_.user_factors(domain, users.memberships, np.eye(len(values), dtype=np.float32))
             items = self.mixture_.item_factors(domain)
             mixture = np.stack([product(row, items) for row in by_level])                   # (R, n, V)
         pooled: Floats = pooled_means(packed(users.rows), packed(own.item_rows.T), packed(own.base), packed(own.tilt),
-                                      mixture, packed(np.full(len(users), weight)), np.float32(weights.FLOOR), values)
+                                      shift, mixture, packed(np.full(len(users), weight)), np.float32(weights.FLOOR),
+                                      values)
         return pooled
 
     def _attribute_row(self, domain: str, attributes: Mapping[str, Any] | None) -> Floats | None:
@@ -692,7 +742,7 @@ class Mixture(_Contract):
         return places
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_device": None}      # who unpickles it may have no GPU
+        return {**super().__getstate__(), "_device": None, "_left": {}}      # who unpickles it may have no GPU
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, parts = self.mixture_.to_arrays(), list({id(part): part for part in self.factors_.values()}.values())

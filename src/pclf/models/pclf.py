@@ -17,7 +17,7 @@ Against RMGM: domains keep patterns of their own. Against FMM: they share some. 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -26,17 +26,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf import engines
+from pclf import neighbours as near
 from pclf.choice import Choice, graded
 from pclf.choice import learn as learn_choices
 from pclf.clusters.fitted import Clusters
 from pclf.clusters.loop import Callback
 from pclf.clusters.state import Engine
+from pclf.data.domain import Domain
 from pclf.data.events import absences, with_absences
 from pclf.data.ratings import Ratings
+from pclf.door import check_names
 from pclf.engines import Machine
 from pclf.errors import ArgumentError, EngineError, ModelFileError
 from pclf.factors import learn as factor_model
-from pclf.factors.fitted import Factors
+from pclf.factors.fitted import DomainFactors, Factors
 from pclf.factors.hyper import Hyper
 from pclf.factors.learn import Source, Ties, draw_weights
 from pclf.factors.rows import softmax
@@ -83,6 +86,8 @@ class PCLF(Mixture, Recommender):
     iteration that was best for the rest. n_restarts: fits of the clusters, "auto" for as many as pay. combine:
     "average" their predictions, or keep the "best".
 
+    neighbours: move predictions by what is left of a person's ratings of things that people rate alike, such as two
+    editions of a book, in domains where that surely helps with held-out ratings.
     lists: learn what people choose, so that `recommend` can sort by what they will pick and like.
 
     `PCLF.paper()` is the model as published. `transfer_` says what the other domains brought to each.
@@ -96,7 +101,8 @@ class PCLF(Mixture, Recommender):
                  user_prior: float = 2.0, item_prior: float = 1.0, table_prior: float = 1.0,
                  start: str = "memberships", betas: tuple[float, ...] = (0.8, 0.9, 1.0), steps_per_beta: int = 5,
                  max_iter: int = 35, tol: float = 1e-5, early_stopping: bool = False,
-                 n_restarts: int | str = "auto", combine: str = "average", lists: bool = True) -> None:
+                 n_restarts: int | str = "auto", combine: str = "average", neighbours: bool = True,
+                 lists: bool = True) -> None:
         self.n_user_clusters = n_user_clusters
         self.n_common_clusters = n_common_clusters
         self.n_specific_clusters = n_specific_clusters
@@ -116,6 +122,7 @@ class PCLF(Mixture, Recommender):
         self.early_stopping = early_stopping
         self.n_restarts = n_restarts
         self.combine = combine
+        self.neighbours = neighbours
         self.lists = lists
 
     @classmethod
@@ -170,6 +177,7 @@ class PCLF(Mixture, Recommender):
                                {ties: learner.fit(part, ties, trial_seed, swept) for ties in variants})
             runs, interrupted = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter, starts)
             factors: dict[str, Factors] = {}
+            neighbours: dict[str, near.Neighbours] = {}
             lists = None
             try:
                 if not interrupted and learner.domains:
@@ -181,6 +189,9 @@ class PCLF(Mixture, Recommender):
                     fits = {ties: learner.fit(known, ties, factor_seed, swept, starts_of.get(ties))
                             for ties in dict.fromkeys(wanted.values())}
                     factors = {name: fits[ties] for name, ties in wanted.items()}
+                    wished = before.neighbours if before is not None else trial.neighbours if trial else {}
+                    neighbours = {name: _near(known[name], factors[name].domains[name], *wish)
+                                  for name, wish in wished.items() if name in factors}
                 if not interrupted and self.lists:
                     lists = Lists(learn_choices([graded(d) for d in known.domains.values()],
                                                 known.user_rows if known.shared_users else None,
@@ -192,7 +203,8 @@ class PCLF(Mixture, Recommender):
                 warnings.warn("interrupted before the end; the model has the clusters, and no factors.", UserWarning,
                               stacklevel=2)
         chosen = self._chosen_runs(runs)
-        self._adopt(known, annealing.clusters(ratings, layout, chosen), chosen[0].trace, interrupted, factors)
+        self._adopt(known, annealing.clusters(ratings, layout, chosen), chosen[0].trace, interrupted, factors,
+                    neighbours)
         self._device = getattr(machine, "device", None)
         self._set_after_trial(trial)
         if before is not None:
@@ -293,7 +305,7 @@ class PCLF(Mixture, Recommender):
     def _of_lists(self, domain: str, users: Users, some: NDArray[np.intp], codes: NDArray[np.int32]) -> Floats:
         """P(r | u, v) of the items of lists of some users; short lists end in the first item. (some, n, R)"""
         each = np.repeat(some, codes.shape[1])
-        pairs = Users([p[each] for p in users.memberships], None if users.rows is None else users.rows[each])
+        pairs = users.take(each)
         items = self._known_items(domain, np.maximum(codes, 0).ravel())
         return self._distribution(domain, pairs, items).reshape(*codes.shape, len(self._domain(domain).scale))
 
@@ -348,16 +360,33 @@ class PCLF(Mixture, Recommender):
         arrays, extra = super()._state()
         if self.lists_ is not None:
             arrays |= self.lists_.choice.to_arrays("choice")
+        for z, name in enumerate(self.data_.domains):
+            if name in self.neighbours_:
+                arrays |= self.neighbours_[name].to_arrays(f"neighbours.{z}")
         return arrays, {**extra, "lists": self.lists_ is not None}
 
     def _set_state(self, data: Ratings, arrays: dict[str, NDArray[Any]], extra: dict[str, Any]) -> None:
         of_lists = {name: array for name, array in arrays.items() if name.startswith("choice.")}
         if not isinstance(extra, dict) or not isinstance(extra.get("lists"), bool) or extra["lists"] != bool(of_lists):
             raise ModelFileError("the model must say whether it has lists, and have them if it does")
-        super()._set_state(data, {name: array for name, array in arrays.items() if name not in of_lists},
+        found = {name: array for name, array in arrays.items() if name.startswith("neighbours.")}
+        super()._set_state(data, {name: a for name, a in arrays.items() if name not in of_lists | found},
                            {key: value for key, value in extra.items() if key != "lists"})
+        self._set_neighbours(found)
         sizes = [d.n_items for d in data.domains.values()]
         self.lists_ = Lists(Choice.from_arrays("choice", of_lists, sizes, data.n_users), data) if of_lists else None
+
+    def _set_neighbours(self, arrays: dict[str, NDArray[Any]]) -> None:
+        prefixes = {f"neighbours.{z}": name for z, name in enumerate(self.data_.domains)}
+        self.neighbours_ = {}
+        for prefix in sorted({key.rpartition(".")[0] for key in arrays}):
+            name = prefixes.get(prefix, "")
+            if name not in self.factors_ or self.data_[name].events:
+                raise ModelFileError(f"the model must not have {prefix}: only a domain of ratings with factors has "
+                                     f"neighbours")
+            own = {key: array for key, array in arrays.items() if key.rpartition(".")[0] == prefix}
+            check_names(prefix, own, [f"{prefix}.{part}" for part in ("start", "item", "value", "numbers")])
+            self.neighbours_[name] = near.Neighbours.from_arrays(prefix, own, self.data_[name].n_items)
 
     def _layout(self, ratings: Ratings) -> Layout:
         names = list(ratings.domains)
@@ -507,6 +536,7 @@ class _Trial:
         self.clusters, self.fits = clusters, fits
         self.share = part.n_ratings / max(1, known.n_ratings)
         self._chosen: dict[str, Ties] = {}
+        self._moves: dict[str, Floats] = {}          # of held-out ratings, by neighbours
         self._scores: dict[tuple[str, Ties], Floats] = {}
 
     def ties(self, name: str) -> Ties:
@@ -550,7 +580,7 @@ class _Trial:
         views = [i for i, _ in clusters.views(name)]
         specific = clusters.distribution(name, users, items, {views[-1]: 1.0})
         common_part = clusters.distribution(name, users, items, {views[0]: 1.0})
-        factors = self._distribution(name, self.ties(name)) if self.fits else None
+        factors = self._distribution(name, self.ties(name), moved=name in self.neighbours) if self.fits else None
         return weights.learn(domain.user, domain.value, common_part, specific, factors, commons, owns)
 
     def bridges(self, name: str) -> dict[str, Bridge]:
@@ -580,12 +610,44 @@ class _Trial:
         before, after = (float(weights.by_user(user, error[who]).mean()) for error in errors)
         return 100 * (after / max(before, 1e-12) - 1)
 
-    def _distribution(self, name: str, ties: Ties) -> Floats | None:
-        """P(r) of the held-out ratings by factors. (n, R)"""
+    def _distribution(self, name: str, ties: Ties, moved: bool = False) -> Floats | None:
+        """P(r) of the held-out ratings by factors, moved by neighbours or not. (n, R)"""
         own, domain = self.fits[ties].domains.get(name), self.held_out[name]
         if own is None:
             return None
-        return softmax(own.logits(own.user_rows(domain.user), own.item_rows[domain.item]).astype(np.float64))
+        logits = own.logits(own.user_rows(domain.user), own.item_rows[domain.item]).astype(np.float64)
+        if moved:
+            logits += self._moves[name][:, None] * own.tilt[0]
+        return softmax(logits)
+
+    @cached_property
+    def neighbours(self) -> dict[str, tuple[float, float]]:
+        """The penalty and the strength of neighbours, of domains where held-out ratings surely gain."""
+        out: dict[str, tuple[float, float]] = {}
+        for name, held_out in self.held_out.domains.items() if self.model.neighbours and self.fits else ():
+            fit, part = self.fits[self.ties(name)].domains.get(name), self.part[name]
+            if fit is None or part.events or not len(held_out) or not near.affordable(self.known[name].user):
+                continue
+            plain = fit.logits(fit.user_rows(held_out.user), fit.item_rows[held_out.item]).astype(np.float64)
+            left, spread = _left_of(part, fit)
+            asked, at = near.Left(left, held_out.user), np.arange(len(held_out))
+
+            def scores(moved: Floats, plain: Floats = plain, tilt: Floats = fit.tilt, at: Any = at,
+                       held_out: Domain = held_out) -> Floats:
+                p = softmax(plain + moved[:, None] * tilt[0])[at, held_out.value]
+                return weights.by_user(held_out.user, np.log(np.maximum(p, weights.FLOOR)))
+
+            found, moves = {(0.0, 0.0): scores(np.zeros(len(at)))}, {}
+            for one in near.learn(left, spread):
+                for strength in near.STRENGTHS[1:]:
+                    key = one.penalty, strength
+                    moves[key] = near.strengthened(one, strength).offsets(asked, held_out.item)
+                    found[key] = scores(moves[key])
+            best = weights.surely_best(found)
+            if best in moves:
+                out[name] = best
+                self._moves[name] = moves[best]
+        return out
 
     def _log_scores(self, name: str, ties: Ties) -> Floats:
         """The mean log probability of the held-out ratings of each user."""
@@ -606,6 +668,17 @@ class _Trial:
             return np.zeros(len(domain))
         out: Floats = np.abs(p @ np.array(domain.scale.values) - domain.ratings)
         return out
+
+
+def _left_of(domain: Domain, own: DomainFactors) -> tuple[Any, float]:
+    """What rows leave of the ratings of a domain, and their spread."""
+    everybody = own.user_rows(np.arange(domain.n_users, dtype=np.int32))
+    return near.left_of(own, everybody, domain.user, domain.item, domain.value)
+
+
+def _near(domain: Domain, own: DomainFactors, penalty: float, strength: float) -> near.Neighbours:
+    left, spread = _left_of(domain, own)
+    return near.strengthened(next(near.learn(left, spread, (penalty,))), strength)
 
 
 def _numbered(ratings: Ratings) -> tuple[list[Any], list[Any]]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pclf.data.ratings import Domain, Ratings
 from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
+from pclf.neighbours import Left
 
 Floats = NDArray[np.floating[Any]]
 Codes = NDArray[np.int32]
@@ -44,14 +45,18 @@ class Users:
 
     memberships: list[Floats]               # (n, K) a member of the clusters
     rows: Floats | None                     # (n, D) of the factors
+    left: Left | None = None                # what rows leave of their ratings, for neighbours
 
     def __len__(self) -> int:
         return len(self.memberships[0])
 
     def __getitem__(self, some: slice) -> "Users":
-        if len(self) == 1:
-            return self
-        return Users([p[some] for p in self.memberships], None if self.rows is None else self.rows[some])
+        return self if len(self) == 1 else self.take(some)
+
+    def take(self, places: Any) -> "Users":
+        """Some of them, by their places."""
+        return Users([p[places] for p in self.memberships], None if self.rows is None else self.rows[places],
+                     None if self.left is None else self.left[places])
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Items:
 
     memberships: list[dict[int, Floats]]    # view -> (n, C), a member
     rows: Floats | None                     # (n, D)
+    codes: Codes                            # (n,) -1 for new ones
 
     def __len__(self) -> int:
         return len(next(iter(self.memberships[0].values())))
@@ -70,18 +76,16 @@ class Items:
         memberships = [{i: np.concatenate([member[i] for member in members]) for i in members[0]}
                        for members in zip(*(part.memberships for part in parts), strict=True)]
         own = [part.rows for part in parts]
-        return cls(memberships, None if own[0] is None else np.concatenate([x for x in own if x is not None]))
+        return cls(memberships, None if own[0] is None else np.concatenate([x for x in own if x is not None]),
+                   np.concatenate([part.codes for part in parts]))
 
-    def take(self, places: NDArray[np.intp]) -> "Items":
+    def take(self, places: Any) -> "Items":
         """Some of them, by their places."""
         return Items([{i: p[places] for i, p in member.items()} for member in self.memberships],
-                     None if self.rows is None else self.rows[places])
+                     None if self.rows is None else self.rows[places], self.codes[places])
 
     def __getitem__(self, some: slice) -> "Items":
-        if len(self) == 1:
-            return self
-        return Items([{i: p[some] for i, p in member.items()} for member in self.memberships],
-                     None if self.rows is None else self.rows[some])
+        return self if len(self) == 1 else self.take(some)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Previous:
         # Of each domain, W1 and the weight of its factors, copied: the older fit may be the one that is updated.
         self.weights = {name: (views.get(0, 0.0), model.factor_weights_.get(name, 0.0))
                         for name, views in model.weights_.items()}
+        self.neighbours = {name: (own.penalty, own.strength) for name, own in model.neighbours_.items()}
         then = model.data_
         self.users: dict[str, Codes] = {}            # a domain: code now -> code then, -1 for who is new
         self.items: dict[str, Codes] = {}

@@ -99,9 +99,9 @@ def learn(user: NDArray[np.int32], level: NDArray[np.uint8], common: Floats | No
     owns = factor_weights if factors is not None else (0.0,)
     least, *more = sorted(common_weights)
     alone = {w: score(least, w) for w in owns}
-    plain = _surely_best(alone)
+    plain = surely_best(alone)
     scores = {(least, plain): alone[plain]} | {(c, w): score(c, w) for c in more for w in owns}
-    chosen = _surely_best(scores)
+    chosen = surely_best(scores)
     return *chosen, float(scores[chosen].mean() - alone[plain].mean())
 
 
@@ -112,7 +112,7 @@ def by_user(user: NDArray[np.int32], values: Floats) -> Floats:
     return out
 
 
-def _surely_best(scores: dict[Any, Floats]) -> Any:
+def surely_best(scores: dict[Any, Floats]) -> Any:
     """The key with the best mean, or the first one, if the best is not better than that by SURE standard errors."""
     from scipy.stats import norm, t
 
