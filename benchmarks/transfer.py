@@ -131,7 +131,7 @@ def pclf(task: Task) -> Found | None:
     if task.facts and not ATTRIBUTES:
         return None
     data, began = task.ratings(), time.perf_counter()
-    model = PCLF().fit(data, random_state=task.repeat)
+    model = PCLF(lists=False).fit(data, random_state=task.repeat)         # lists change no prediction
     said = model.transfer_.get(task.target)
     about = {"transfer": getattr(said, "text", str(said))} if said and (len(task.train) > 1 or task.facts) else {}
     return asked(task, model, ("mean", "median"), began, about)
@@ -420,7 +420,7 @@ def permuted(columns: Columns, task: Task) -> Columns:
     return tuple(changed if i == which else column for i, column in enumerate(columns))
 
 
-WHOLE = ("MovieTweetings", "ml-latest-small", "Book-Crossing", "goodbooks", "Amazon films", "Amazon books", "ML-1M")
+WHOLE = ("Amazon books", "Amazon films", "ml-latest-small", "MovieTweetings", "Book-Crossing", "goodbooks", "ML-1M")
 PEERS = ("BaselineOnly", "SVD", "cmfrec", "LensKit", "myFM", "myFM who rated what", "SVDpp")
 
 
