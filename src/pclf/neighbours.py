@@ -34,7 +34,7 @@ from pclf.errors import ModelFileError
 from pclf.factors.fitted import DomainFactors
 from pclf.factors.rows import Floats
 
-PENALTIES = (3.0, 10.0, 30.0)
+PENALTIES = (10.0, 3.0, 30.0)      # where the first does not help, the others are not tried
 STRENGTHS = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
 CORE = 3000          # items with the most ratings, which may have neighbours: their square takes 36 MB
 KEPT = 50            # weights of an item, at most

@@ -14,7 +14,7 @@ LOVED, COLD = 5, 3      # films that a guest loves, and does not
 
 
 def run(seed: int, as_json: bool) -> None:
-    from pclf import PCLF, datasets
+    from pclf import PCLF, Popular, datasets
 
     began = time.perf_counter()
     data = datasets.load("demo", seed=seed)
@@ -33,13 +33,16 @@ def run(seed: int, as_json: bool) -> None:
               "loves America": model.fold_in({"films": _films(seed, "American", "Japanese")})}
     lists = {name: {domain: model.recommend(domain, guest, n=5) for domain in TARGETS}
              for name, guest in guests.items()}
+    popular, visitor = Popular().fit(data), data["films"].users.ids[0]
     say(f"\nTwo guests come in. One rates {LOVED} Japanese films with 5 and {COLD} American ones with 2, the other "
-        f"does the opposite.\nNeither has ever rated music or a book:\n")
+        f"does the opposite.\nNeither has ever rated music or a book. In all three catalogues, people who like what is "
+        f"American\ntend to like what is French.\n")
     if not as_json:
         for domain in TARGETS:
-            Table([f"a guest who {name}" for name in guests],
-                  list(zip(*([r.title for r in lists[name][domain]] for name in guests), strict=True)),
-                  domain.capitalize()).show()
+            columns = {**{f"a guest who {name}": own[domain] for name, own in lists.items()},
+                       "what everybody picks": popular.recommend(domain, visitor, n=5)}
+            Table(list(columns), list(zip(*([_placed(seed, domain, r.title) for r in column]
+                                            for column in columns.values()), strict=True)), domain.capitalize()).show()
     first = lists["loves Japan"]["music"][0].item
     why = model.explain("music", guests["loves Japan"], first)
     say(f"Why the first?\n{why}\n")
@@ -61,6 +64,12 @@ def run(seed: int, as_json: bool) -> None:
                                 for name, own in lists.items()},
             "explanation": str(why), "seconds": round(time.perf_counter() - began, 2),
         }, ensure_ascii=False))
+
+
+def _placed(seed: int, domain: str, title: str) -> str:
+    from pclf.datasets.demo import truth
+
+    return f"{title} ({truth(seed).region_of[domain][title]})"
 
 
 def _films(seed: int, loved: str, cold: str) -> dict[str, float]:

@@ -643,7 +643,9 @@ class _Trial:
                     key = one.penalty, strength
                     moves[key] = near.strengthened(one, strength).offsets(asked, held_out.item)
                     found[key] = scores(moves[key])
-            best = weights.surely_best(found)
+                best = weights.surely_best(found)
+                if best not in moves:
+                    break
             if best in moves:
                 out[name] = best
                 self._moves[name] = moves[best]
