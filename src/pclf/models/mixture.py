@@ -452,7 +452,8 @@ class Mixture(_Contract):
         names = [view.name for view in self.layout_.views]
         clusters = {f"{'its own' if names[i] == domain else names[i]} clusters": (1 - own) * weight
                     for i, weight in self.weights_[domain].items()}
-        return ({"factors": own} if own else {}) | clusters
+        factors = "factors and neighbours" if domain in self.neighbours_ else "factors"
+        return ({factors: own} if own else {}) | clusters
 
     @cached_property
     def _values(self) -> dict[str, Floats]:
