@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from test_door import forge, put
 
 import pclf
 from pclf import neighbours as near
+from pclf.errors import ModelFileError
 from pclf.factors.rows import softmax
 from pclf.neighbours import Left, Neighbours
 
@@ -117,3 +119,19 @@ def test_where_ratings_of_a_person_have_nothing_more_in_common_there_are_no_neig
     rating = np.clip(np.rint(3 + rng.normal(size=60)[item] + rng.normal(size=len(user))), 1, 5)
     model = pclf.PCLF(lists=False).fit(pclf.Ratings.from_arrays({"books": (user, item, rating)}, scale=(1, 5)))
     assert model.neighbours_ == {}
+
+
+FORGED = {"an item that is none": put("model.neighbours.0.item", 40), "a weight that is none": put(
+    "model.neighbours.0.value", np.nan), "lists that begin too late": put("model.neighbours.0.start", 1),
+    "lists beyond the end": put("model.neighbours.0.start", 10**6, at=-1),
+    "no spread": put("model.neighbours.0.numbers", 0.0), "half of it": lambda manifest, arrays: arrays.pop(
+        "model.neighbours.0.item"), "of no domain": lambda manifest, arrays: arrays.update(
+        {"model.neighbours.3.item": arrays["model.neighbours.0.item"]})}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_neighbours_that_no_model_has_are_refused(shop, tmp_path, what):
+    shop[2].save(tmp_path / "model")
+    forge(tmp_path / "model", FORGED[what])
+    with pytest.raises(ModelFileError, match=r"neighbours|domain"):
+        pclf.load(tmp_path / "model")
