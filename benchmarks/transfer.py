@@ -133,7 +133,7 @@ def pclf(task: Task) -> Found | None:
     data, began = task.ratings(), time.perf_counter()
     model = PCLF(lists=False).fit(data, random_state=task.repeat)         # lists change no prediction
     said = model.transfer_.get(task.target)
-    about = {"transfer": getattr(said, "text", str(said))} if said and (len(task.train) > 1 or task.facts) else {}
+    about = {"transfer": str(said)} if said and (len(task.train) > 1 or task.facts) else {}
     return asked(task, model, ("mean", "median"), began, about)
 
 

@@ -63,7 +63,6 @@ MANY = 150_000                 # ratings that support more than the fewest
 AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
 ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
 APART, INSIDE = Ties(False, False, False), Ties(False, False, False, inside=True)
-HARM = 1.5                     # standard errors beyond which harm, or help, is no chance
 CHUNK = 25                     # items of a pool that are looked at together
 
 
@@ -564,7 +563,7 @@ class _Trial:
         if better == worse:
             return False
         gain = self._log_scores(name, better) - self._log_scores(name, worse)
-        return len(gain) > 1 and bool(gain.mean() > HARM * gain.std(ddof=1) / np.sqrt(len(gain)))
+        return len(gain) > 1 and bool(gain.mean() > weights.SURE * gain.std(ddof=1) / np.sqrt(len(gain)))
 
     def weights(self, name: str) -> tuple[float, float, float]:
         """The weights of common clusters and of factors, and what the common clusters gain."""
