@@ -22,6 +22,7 @@ BEGIN = 0.02         # variance of a weight to begin with
 LEAST = 1e-8
 SLIGHT = 1e-3        # how much axes rather stay as they are where attributes do not say how they turn
 ALIGNED = 10.0       # items that speak against each weight when axes are aligned
+SHUFFLES = 20        # to see how well axes agree by chance
 
 
 def attribute_axes(attributes: Sequence[Any], n: int) -> tuple[list[Floats], int] | None:
@@ -58,32 +59,47 @@ def _leading(attributes: Sequence[Any], columns: NDArray[np.bool_], n: int) -> F
     return out
 
 
-def align(directions: Sequence[Floats], attributes: Sequence[Any]) -> tuple[list[Floats], list[Floats]]:
+def align(directions: Sequence[Floats], attributes: Sequence[Any], seed: int) -> tuple[list[Floats], list[Floats]]:
     """Turns each domain's axes of choices onto those of the first, by what attributes say about both.
 
     Nobody rates in two domains, but where fans of horror choose alike in both, the axes along which they do can be told
     by the horror that lies on them. Each domain's directions, (V, Q), are regressed on attributes; the turn that brings
     the weights of two domains closest together (orthogonal Procrustes) is applied. Turns, (Q, Q), and how well each
-    axis then agrees with the first domain's, 0 to 1, (Q,).
+    axis then agrees with the first domain's beyond chance, 0 to 1, (Q,).
+
+    The best of all turns brings any two sets of weights together to some degree. How far chance alone does is seen by
+    giving the items of a domain each other's directions.
     """
-    weights, spread = [], 0.0
+    rng, shuffled, spread = np.random.default_rng(seed), [], 0.0
     for rows, a in zip(directions, attributes, strict=True):
         mean = np.asarray(a.mean(axis=0)).ravel()
         covariance = (a.T @ a).toarray() / a.shape[0] - np.outer(mean, mean)
-        moments = a.T @ (rows - rows.mean(axis=0)) / a.shape[0]
-        weights.append(np.linalg.solve(covariance + np.eye(len(mean)) * ALIGNED / a.shape[0], moments))
+        orders = [np.arange(len(rows)), *(rng.permutation(len(rows)) for _ in range(SHUFFLES))]
+        moments = np.hstack([a.T @ (rows - rows.mean(axis=0))[order] / a.shape[0] for order in orders])
+        found = np.linalg.solve(covariance + np.eye(len(mean)) * ALIGNED / a.shape[0], moments)
+        shuffled.append(np.split(found, len(orders), axis=1))
         spread = spread + covariance / len(directions)
-    first = weights[0]
-    turns, agreements = [], []
-    for own in weights:
-        match = own.T @ spread @ first
-        left, _, right = np.linalg.svd(match + SLIGHT * np.linalg.norm(match, 2) * np.eye(len(match)))
-        turn = left @ right
-        turned = own @ turn
-        lengths = [np.sqrt(np.maximum(np.einsum("pi,pq,qi->i", w, spread, w), 1e-12)) for w in (first, turned)]
+    first = shuffled[0][0]
+    turns: list[Floats] = [np.eye(first.shape[1])]
+    agreements: list[Floats] = [np.ones(first.shape[1])]
+    for own, *others in shuffled[1:]:
+        turn, agreement, meeting = _turned(first, own, spread)
+        by_chance = np.mean([_turned(first, other, spread)[2] for other in others], axis=0)
         turns.append(turn)
-        agreements.append(np.clip(np.einsum("pi,pq,qi->i", first, spread, turned) / (lengths[0] * lengths[1]), 0, 1))
+        agreements.append(agreement * np.maximum(0, 1 - np.square(by_chance / np.maximum(meeting, 1e-12))))
     return turns, agreements
+
+
+def _turned(first: Floats, own: Floats, spread: Any) -> tuple[Floats, Floats, Floats]:
+    """The turn of weights that brings them closest to the first, how well each axis then agrees, 0 to 1, and by how
+    much they then lie the same way."""
+    match = own.T @ spread @ first
+    left, _, right = np.linalg.svd(match + SLIGHT * np.linalg.norm(match, 2) * np.eye(len(match)))
+    turn = left @ right
+    turned = own @ turn
+    meeting = np.einsum("pi,pq,qi->i", first, spread, turned)
+    lengths = [np.sqrt(np.maximum(np.einsum("pi,pq,qi->i", w, spread, w), 1e-12)) for w in (first, turned)]
+    return turn, np.clip(meeting / (lengths[0] * lengths[1]), 0, 1), meeting
 
 
 class AttributeRegression:

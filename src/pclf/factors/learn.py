@@ -287,18 +287,19 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
             out.count.append(count)
             out.agreement.append(np.full(chosen.places.shape[1], float(ties.choices)))
     if ties.attributes and not ties.choices:
-        _align(out, sources)
+        _align(out, sources, seed)
     return out
 
 
-def _align(about: About, sources: Sequence[Source]) -> None:
+def _align(about: About, sources: Sequence[Source], seed: int) -> None:
     """Axes of choices that attributes tie together are turned onto those of the largest domain."""
     known = [z for z, s in enumerate(sources) if s.attributes is not None and s.attributes.nnz]
     known.sort(key=lambda z: -len(sources[z].level))
     sizes = {about.chosen[z].places.shape[1] for z in known}
     if len(known) < 2 or len(sizes) > 1:
         return
-    turns, agreements = align([about.things[z][:, COUNTS:] for z in known], [sources[z].attributes for z in known])
+    turns, agreements = align([about.things[z][:, COUNTS:] for z in known], [sources[z].attributes for z in known],
+                              seed)
     for z, turn, agreement in zip(known, turns, agreements, strict=True):
         about.things[z][:, COUNTS:] = about.things[z][:, COUNTS:] @ turn
         about.choosers[z] = replace(about.choosers[z], turn=turn)

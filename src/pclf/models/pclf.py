@@ -61,6 +61,7 @@ FEWEST, MOST = 12, 24          # factors of n_factors="auto"
 EVENT_FACTORS = 20             # of events: a log supports more, having ten draws an event
 MANY = 150_000                 # ratings that support more than the fewest
 AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
+LESS = 0.003                   # of a score: harm that a bridge may do, for what it does for visitors
 ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
 APART, INSIDE = Ties(False, False, False), Ties(False, False, False, inside=True)
 CHUNK = 25                     # items of a pool that are looked at together
@@ -435,8 +436,8 @@ class PCLF(Mixture, Recommender):
         elif not weight:
             text = f"clusters: held-out ratings of {domain} do not surely gain from common clusters, so W1 is 0."
         else:
-            text = (f"clusters: W1 of {domain} is {weight:g}; common clusters raise the log score of a held-out rating "
-                    f"by {gain or 0:.1g}.")
+            text = (f"clusters: W1 of {domain} is {weight:g}; common clusters lower the error of what is predicted of "
+                    f"held-out ratings by {gain or 0:.1g}.")
         return Transfer(weight, gain, text, dict(bridges))
 
 
@@ -533,37 +534,50 @@ class _Trial:
                  fits: Mapping[Ties, Factors]) -> None:
         self.model, self.known, self.part, self.held_out = model, known, part, held_out
         self.clusters, self.fits = clusters, fits
-        self.share = part.n_ratings / max(1, known.n_ratings)
         self._chosen: dict[str, Ties] = {}
         self._moves: dict[str, Floats] = {}          # of held-out ratings, by neighbours
         self._scores: dict[tuple[str, Ties], Floats] = {}
 
     def ties(self, name: str) -> Ties:
-        """What a domain is tied by: all bridges, or the most of them that do not surely harm held-out ratings.
+        """What a domain is tied by: all bridges, or the most of them that do no harm to held-out ratings.
 
-        Bridges do most for people who are new here, and of these held-out ratings of known people cannot tell. So a
-        bridge is left out only where it does harm that is more than chance. Links that are wrong harm every domain, and
-        a small one has too few ratings to show it: one that surely harms another domain is used here only where it
-        surely helps.
+        Bridges do most for people who are new in a domain, and of these the held-out ratings of known people cannot
+        tell. So a bridge is left out only where it surely does harm, or surely much less good than others. Links that
+        are wrong harm every domain, and a small one has too few ratings to show it: ties that surely harm another
+        domain are used here only where they surely help. Attributes that help known people nowhere say nothing, which
+        would mislead those who are new.
         """
         if name not in self._chosen:
-            best = max(self.fits, key=lambda ties: float(np.sum(self._log_scores(name, ties))))
+            best = max(self.fits, key=lambda ties: float(np.sum(self._met(name, ties))))
 
             def trusted(ties: Ties) -> bool:
-                if APART not in self.fits or self._surely(name, best, ties):
+                if APART not in self.fits:
                     return ties == best
+                if self._surely(name, APART, ties) or self._surely(name, best, ties, by=LESS):
+                    return False
+                if (ties.attributes or ties.inside) and not self._helps(ties):
+                    return False
                 others = (other for other in self.fits[ties].domains if other != name)
                 return self._surely(name, ties, APART) or not any(self._surely(other, APART, ties) for other in others)
 
-            self._chosen[name] = max(filter(trusted, self.fits), key=lambda ties: (ties.number, ties == best))
+            self._chosen[name] = max(filter(trusted, self.fits), key=lambda ties: (ties.number, ties == best),
+                                     default=APART)
         return self._chosen[name]
 
-    def _surely(self, name: str, better: Ties, worse: Ties) -> bool:
-        """Whether held-out ratings of a domain are more probable with these ties than with those, beyond chance."""
+    def _surely(self, name: str, better: Ties, worse: Ties, by: float = 0.0) -> bool:
+        """Whether held-out ratings of a domain are better met with these ties than with those, beyond chance, and by
+        that share of their score."""
         if better == worse:
             return False
-        gain = self._log_scores(name, better) - self._log_scores(name, worse)
-        return len(gain) > 1 and bool(gain.mean() > weights.SURE * gain.std(ddof=1) / np.sqrt(len(gain)))
+        scores = self._met(name, better)
+        gain = scores - self._met(name, worse)
+        return len(gain) > 1 and bool(gain.mean() > max(weights.SURE * gain.std(ddof=1) / np.sqrt(len(gain)),
+                                                        by * np.abs(scores).mean()))
+
+    def _helps(self, ties: Ties) -> bool:
+        """Whether held-out ratings of all domains together are better met with these ties than with none."""
+        gains = (self._met(name, ties) - self._met(name, APART) for name in self.fits[ties].domains)
+        return float(sum(map(np.sum, gains))) > 0
 
     def weights(self, name: str) -> tuple[float, float, float]:
         """The weights of common clusters and of factors, and what the common clusters gain."""
@@ -573,14 +587,16 @@ class _Trial:
         domain, clusters = self.held_out[name], self.clusters
         if not len(domain):
             return commons[0], owns[0], 0.0
-        if self.share < ENOUGH and own is None and self.fits:     # factors gain more from more ratings than clusters do
+        seen = len(self.part[name]) / max(1, len(self.known[name]))
+        if seen < ENOUGH and own is None and self.fits:           # factors gain more from more ratings than clusters do
             owns = (1.0,)
         users, items = clusters.known_users(name, domain.user), clusters.known_items(name, domain.item)
         views = [i for i, _ in clusters.views(name)]
         specific = clusters.distribution(name, users, items, {views[-1]: 1.0})
         common_part = clusters.distribution(name, users, items, {views[0]: 1.0})
         factors = self._distribution(name, self.ties(name), moved=name in self.neighbours) if self.fits else None
-        return weights.learn(domain.user, domain.value, common_part, specific, factors, commons, owns)
+        return weights.learn(domain.user, domain.value, domain.scale.values, common_part, specific, factors, commons,
+                             owns)
 
     def bridges(self, name: str) -> dict[str, Bridge]:
         """What each bridge does to the error of a domain, by itself."""
@@ -629,14 +645,13 @@ class _Trial:
                 continue
             plain = fit.logits(fit.user_rows(held_out.user), fit.item_rows[held_out.item]).astype(np.float64)
             left, spread = _left_of(part, fit)
-            asked, at = near.Left(left, held_out.user), np.arange(len(held_out))
+            asked = near.Left(left, held_out.user)
 
-            def scores(moved: Floats, plain: Floats = plain, tilt: Floats = fit.tilt, at: Any = at,
+            def scores(moved: Floats, plain: Floats = plain, tilt: Floats = fit.tilt,
                        held_out: Domain = held_out) -> Floats:
-                p = softmax(plain + moved[:, None] * tilt[0])[at, held_out.value]
-                return weights.by_user(held_out.user, np.log(np.maximum(p, weights.FLOOR)))
+                return _score(held_out, softmax(plain + moved[:, None] * tilt[0]))
 
-            found, moves = {(0.0, 0.0): scores(np.zeros(len(at)))}, {}
+            found, moves = {(0.0, 0.0): scores(np.zeros(len(held_out)))}, {}
             for one in near.learn(left, spread):
                 for strength in near.STRENGTHS[1:]:
                     key = one.penalty, strength
@@ -650,8 +665,8 @@ class _Trial:
                 self._moves[name] = moves[best]
         return out
 
-    def _log_scores(self, name: str, ties: Ties) -> Floats:
-        """The mean log probability of the held-out ratings of each user."""
+    def _met(self, name: str, ties: Ties) -> Floats:
+        """How well the held-out ratings of each user are met."""
         if (name, ties) not in self._scores:
             self._scores[name, ties] = self._scored(name, ties)
         return self._scores[name, ties]
@@ -660,7 +675,7 @@ class _Trial:
         domain, p = self.held_out[name], self._distribution(name, ties)
         if p is None or not len(domain):
             return np.empty(0)
-        return weights.by_user(domain.user, np.log(np.maximum(p[np.arange(len(domain)), domain.value], weights.FLOOR)))
+        return _score(domain, p)
 
     def _errors(self, name: str, ties: Ties) -> Floats:
         """The absolute errors of the held-out ratings. (n,)"""
@@ -669,6 +684,11 @@ class _Trial:
             return np.zeros(len(domain))
         out: Floats = np.abs(p @ np.array(domain.scale.values) - domain.ratings)
         return out
+
+
+def _score(domain: Domain, p: Floats) -> Floats:
+    """The mean score of the ratings of each user, for distributions over their levels."""
+    return weights.by_user(domain.user, weights.scores_of(p, domain.value, domain.scale.values))
 
 
 def _left_of(domain: Domain, own: DomainFactors) -> tuple[Any, float]:

@@ -31,8 +31,8 @@ class Bridge:
 class Transfer:
     """What the other domains do for one: by bridges, and by common clusters.
 
-    `weight` is that of the common clusters, W1; `gain` what they add to the log score of a held-out rating, where that
-    was measured.
+    `weight` is that of the common clusters, W1; `gain` by how much they lower the ranked probability score of a
+    held-out rating, where that was measured.
     """
 
     weight: float
@@ -93,7 +93,7 @@ def bridge_text(kind: str, domain: str, data: Ratings, percent: float, visitors:
         what += f"), as those of {_listed(others)} have" if others else ")"
     if not used:
         harm = f"it would raise the error of {domain} by {percent:.1f} %" if percent > 0 else \
-            f"with it, held-out ratings of {domain} seem less probable"
+            f"with it, held-out ratings of {domain} are met less well"
         return f"{kind}: {what}; that brings nothing, {harm}, so it is not used."
     if visitors is not None and visitors < -SMALL:
         return (f"{kind}: {what}; knowing that lowers the error of {domain} by {-visitors:.1f} % for visitors, who "

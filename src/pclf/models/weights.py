@@ -5,9 +5,9 @@ on the log scale, with weight w:
 
     P(r | u, v)  is proportional to  factors ** w  *  (W common + (1 - W) specific) ** (1 - w)
 
-Both weights of a domain are the best on a grid, by the log score of held-out ratings, each user counting the same. The
-best of many is best by chance as well, so the factors alone are what is assumed, and others are given a weight where
-that gains twice the standard error of the gain, or more where there are few users.
+Both weights of a domain are the best on a grid, by the ranked probability score of held-out ratings, each user counting
+the same. The best of many is best by chance as well, so the factors alone are what is assumed, and others are given a
+weight where that gains twice the standard error of the gain, or more where there are few users.
 """
 
 from typing import Any
@@ -22,24 +22,23 @@ from pclf.factors.rows import Floats
 COMMON = (0.0, 0.2, 0.35, 0.5, 0.7, 1.0)
 FACTORS = tuple(np.round(np.linspace(1, 0, 21), 2).tolist())
 FLOOR = 1e-4         # of a probability that is pooled
-TRIAL = 100_000      # ratings, about, that are enough for a trial
+TRIAL = 100_000      # ratings of a domain, about, that are enough for a trial
 EVENT = 3            # ratings that are worth as much as an event with its absences
 VISITORS = 0.1       # of the people in several domains, who are strangers to one of them in a trial
 SURE = 2.0           # standard errors that a gain must have of many users, and more of few
 
 
 def some_users(data: Ratings, rng: np.random.Generator) -> Ratings:
-    """As many as have about TRIAL ratings, equally many of each domain, with their items; all where there are fewer.
+    """As many as have about TRIAL ratings of each domain, with their items; all where there are fewer.
 
     A person is in all domains or in none.
     """
     sizes = [EVENT * np.count_nonzero(d.value) if d.events else len(d) for d in data.domains.values()]
-    if sum(sizes) <= TRIAL:
+    if max(sizes) <= TRIAL:
         return data
-    odds = np.zeros(data.n_users)
-    for rows, size in zip(data.user_rows, sizes, strict=True):
-        odds[rows] = np.maximum(odds[rows], TRIAL / len(sizes) / max(1, size))
-    drawn = rng.random(data.n_users) < odds
+    drawn = np.zeros(data.n_users, bool)
+    for rows, size, own in zip(data.user_rows, sizes, _by_domain(data, rng), strict=True):
+        drawn[rows] |= own.random(len(rows)) < TRIAL / max(1, size)
     return data.select({name: drawn[rows][d.user] for (name, d), rows in
                         zip(data.domains.items(), data.user_rows, strict=True)}).compact()
 
@@ -50,14 +49,21 @@ def hold_out_of_each(data: Ratings, rng: np.random.Generator, fraction: float = 
     Some people who rate in several domains become visitors: all that they rated in one of them is held out.
     """
     masks = {}
-    for name, d in data.domains.items():
+    for (name, d), own in zip(data.domains.items(), _by_domain(data, rng), strict=True):
         count = np.bincount(d.user, minlength=d.n_users)
         held_out = np.maximum(1, np.floor(fraction * count))
-        masks[name] = (random_places(d.user, rng) < held_out[d.user]) & (count[d.user] > 1)
+        masks[name] = (random_places(d.user, own) < held_out[d.user]) & (count[d.user] > 1)
     if data.shared_users:
         for (name, d), away in zip(data.domains.items(), _visitors(data, rng), strict=True):
             masks[name] |= away[d.user]
     return data.select({name: ~mask for name, mask in masks.items()}), data.select(masks)
+
+
+def _by_domain(data: Ratings, rng: np.random.Generator) -> list[np.random.Generator]:
+    """Random numbers of each domain, which are the same whatever others there are: alone, it is judged by the same
+    ratings."""
+    seed = int(rng.integers(2**63))
+    return [np.random.default_rng([seed, *name.encode(errors="surrogatepass")]) for name in data.domains]
 
 
 def _visitors(data: Ratings, rng: np.random.Generator) -> list[NDArray[np.bool_]]:
@@ -80,20 +86,24 @@ def pool(factors: Floats, mixture: Floats, weight: float) -> Floats:
     return out
 
 
-def learn(user: NDArray[np.int32], level: NDArray[np.uint8], common: Floats | None, specific: Floats,
-          factors: Floats | None, common_weights: tuple[float, ...], factor_weights: tuple[float, ...],
-          ) -> tuple[float, float, float]:
-    """The weights of the common clusters and of the factors, and the gain over no common clusters."""
+def learn(user: NDArray[np.int32], level: NDArray[np.uint8], values: tuple[float, ...], common: Floats | None,
+          specific: Floats, factors: Floats | None, common_weights: tuple[float, ...],
+          factor_weights: tuple[float, ...]) -> tuple[float, float, float]:
+    """The weights of the common clusters and of the factors, and the gain over no common clusters.
+
+    values: the ratings of the levels.
+    """
     def score(w_common: float, w: float) -> Floats:
-        """The mean log probability of the ratings of each user."""
+        """The mean score of the ratings of each user."""
         logs = own_logs * w + mixture_logs[w_common] * (1 - w) if factors is not None else mixture_logs[w_common]
-        gains = logs[at, level] - np.log(np.exp(logs).sum(axis=1))
-        return (np.bincount(user, gains) / np.maximum(counts, 1))[counts > 0]
+        p = np.exp(logs)
+        p /= p.sum(axis=1, keepdims=True)
+        return (np.bincount(user, scores_of(p, level, values)) / np.maximum(counts, 1))[counts > 0]
 
     def log(p: Floats) -> Floats:
         return np.log(np.maximum(p, FLOOR, dtype=np.float32))
 
-    at, own_logs = np.arange(len(level)), log(factors) if factors is not None else 0.0
+    own_logs = log(factors) if factors is not None else 0.0
     mixture_logs = {w: log(specific if common is None else w * common + (1 - w) * specific) for w in common_weights}
     counts = np.bincount(user)
     owns = factor_weights if factors is not None else (0.0,)
@@ -103,6 +113,19 @@ def learn(user: NDArray[np.int32], level: NDArray[np.uint8], common: Floats | No
     scores = {(least, plain): alone[plain]} | {(c, w): score(c, w) for c in more for w in owns}
     chosen = surely_best(scores)
     return *chosen, float(scores[chosen].mean() - alone[plain].mean())
+
+
+def scores_of(p: Floats, level: NDArray[np.uint8], values: tuple[float, ...]) -> Floats:
+    """How good distributions over levels are, (n, R), for the levels that came: less the continuous ranked probability
+    score, which is the absolute error of a distribution without spread. (n,)
+
+    The log score would ask above all how well the habits of a person are met, such as to give no half stars. This one
+    asks how far off the mass is, as the errors of means and medians do.
+    """
+    below = np.cumsum(p[:, :-1], axis=1)
+    below -= np.arange(below.shape[1]) >= level[:, None]
+    out: Floats = -np.square(below) @ np.diff(np.asarray(values)).astype(p.dtype)
+    return out
 
 
 def by_user(user: NDArray[np.int32], values: Floats) -> Floats:
