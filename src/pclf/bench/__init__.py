@@ -266,14 +266,16 @@ def peak_bytes(job: Callable[[], Any]) -> int:
 
 
 def commit() -> str | None:
-    """The commit of a checkout, marked where files differ from it; None where pclf is installed."""
-    here = Path(__file__).parent
+    """The commit of a checkout, marked where code differs from it, and not where results do; None where pclf is
+    installed."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True,
+                              check=True).stdout.strip()
+
     try:
-        said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True,
-                              check=True)
+        return git("describe", "--always") + ("-dirty" if git("status", "--porcelain", ":/*.py", ":/src") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return said.stdout.strip()
 
 
 def machine() -> str:
