@@ -132,7 +132,9 @@ def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> 
     Where people or things tie domains, what carries over is learned; still somebody who never rated here is new.
     """
     weight = np.diag(tastes) * np.square(factors).mean(axis=0)
-    return 1.0 if ties.choices or not weight.sum() else float(1 - (weight @ agreement**2) / weight.sum())
+    if ties.choices or not weight.sum():
+        return 1.0
+    return max(0.0, float(1 - (weight @ agreement**2) / weight.sum()))      # and not less, by rounding
 
 
 def _choices(source: Source, machine: Machine) -> tuple[Lists, Lists]:
