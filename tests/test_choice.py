@@ -299,7 +299,7 @@ def test_inner_products_of_embeddings_sort_as_choices_do():
     model = pclf.PCLF(n_restarts=1).fit(data)
     exact, short = model.embeddings("books", 150), model.embeddings("books", 40)
     assert exact.agreement > 0.99
-    assert 0.7 < short.agreement <= exact.agreement
+    assert 0.55 < short.agreement <= exact.agreement
     guest = model.fold_in({"films": {data["films"].items.ids[0]: 5}})
     for user, home in ((data["books"].users.ids[3], None), (data["films"].users.ids[0], "films"), (guest, None)):
         wanted = model.recommend("books", user, n=5, rank_by="chosen", user_domain=home)

@@ -140,3 +140,11 @@ def test_forged_tastes_are_refused(part, value):
     with pytest.raises(ModelFileError, match=f"t.{part} must"):
         Tastes.from_arrays("t", arrays, 2)
     assert Tastes.from_arrays("t", replace(tastes, doubt=2.0).to_arrays("t"), 2).doubt == 2.0
+
+
+def test_a_first_book_is_no_reason_to_forget_the_films(model):
+    """Somebody known by one book of no genre's own is still offered the genre of their films."""
+    horror = dict.fromkeys(range(0, 40, 4), 5)
+    alone = share_of("horror", model.recommend("books", model.fold_in({"books": {3: 3}}), 10))
+    with_films = share_of("horror", model.recommend("books", model.fold_in({"films": horror, "books": {3: 3}}), 10))
+    assert with_films > alone + 0.3

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, hstack
 
 from pclf.choice.crossing import Crossing, learn_crossing
+from pclf.choice.few import Together
 from pclf.choice.gram import Floats
 from pclf.choice.items import CORE, LARGEST, Items, learn_items
 from pclf.choice.rows import Rows, Setting, taken
@@ -30,11 +31,14 @@ class Choice:
     crossings: tuple[Crossing | None, ...]
     tastes: tuple[Tastes, ...] = ()
 
-    def scores(self, target: int, chosen: Sequence[Rows | None], people: NDArray[Any] | None = None) -> Floats:
+    def scores(self, target: int, chosen: Sequence[Rows | None], people: NDArray[Any] | None = None,
+               together: Together | None = None, odds: Floats | None = None) -> Floats:
         """How much each item of a catalogue would count for some people, who may be guests or visitors.   (n, V)
 
         chosen: what they chose in each catalogue, (n, V of that), or None for nothing. people: their rows among all
-        people, -1 for a guest; without them, all are taken as people that nothing was learnt from.
+        people, -1 for a guest; without them, all are taken as people that nothing was learnt from. together: who chose
+        what with what here, for those who told little. odds: how many times as much as for anybody the mean row of each
+        of these people is, (n, V).
         What somebody chose already has no meaning here: leave it out.
         """
         items, pull = self.items[target], self.settings[target].pull
@@ -44,12 +48,20 @@ class Choice:
         been = np.diff(here.indptr) > 0
         moved = self._moved(target, chosen, here, people)
         mean = np.float32(pull) * items.mean_times
-        if been.all():
+        few = None if together is None else together.asked(np.diff(here.indptr))
+        if been.all() and (few is None or not few.any()):
             return items.expected(here, mean if moved is None else mean + items.times(moved))
         out = np.empty((n, items.n_items), np.float32)
-        out[~been] = items.mean + (0 if moved is None else moved[~been])
+        means = np.broadcast_to(items.mean, out.shape) if moved is None else items.mean + moved
+        if odds is not None:
+            means = means * odds
+        out[~been] = means[~been]
         if been.any():
             out[been] = items.expected(taken(here, been), mean if moved is None else mean + items.times(moved[been]))
+        if together is not None and few is not None and few.any():
+            told = taken(here, few)
+            share = together.whole(np.diff(told.indptr)).astype(np.float32)[:, None]
+            out[few] = share * out[few] + (1 - share) * together.expected(told, means[few])
         return out
 
     def probability(self, target: int, scores: Floats, n_chosen: NDArray[Any]) -> NDArray[np.float64]:
@@ -95,15 +107,15 @@ class Choice:
         items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
         for z, n_items in enumerate(sizes):
             name = f"{prefix}.{z}"
-            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 7},
+            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 9},
                                   low=-LARGEST, high=LARGEST).tolist()
             curve = check_array(f"{name}.curve", arrays[f"{name}.curve"], dtype="float64", low=-LARGEST, high=LARGEST,
                                 shape={"lines": 2, "points": None})
-            if not curve.shape[1] or (np.diff(curve, axis=1) < 0).any() or setting[0] < 0:
-                raise ModelFileError(f"{name} must have a curve that rises, and a penalty that is not negative")
+            if not curve.shape[1] or (np.diff(curve, axis=1) < 0).any() or min(setting[0], *setting[5:7]) < 0:
+                raise ModelFileError(f"{name} must have a curve that rises, and settings that are not negative")
             items.append(Items.from_arrays(f"{name}.items", arrays, n_items))
-            settings.append(Setting(*setting[:5]))
-            calibrations.append(Calibration(*setting[5:], *map(tuple, curve.tolist())))
+            settings.append(Setting(*setting[:7]))
+            calibrations.append(Calibration(*setting[7:], *map(tuple, curve.tolist())))
             crossings.append(Crossing.from_arrays(f"{name}.crossing", arrays, sum(sizes) - n_items, n_items, n_people)
                              if f"{name}.crossing.left" in arrays else None)
         tastes = [Tastes.from_arrays(f"{prefix}.{z}.tastes", arrays, n_features) for z in range(len(sizes))

@@ -14,18 +14,21 @@ LEAST = 0.2               # what a choice counts that was rated at the bottom of
 
 class Setting(NamedTuple):
     """penalty: of the ridge. pull: how much of the mean row stands in for what a person has not told. even, doubt: see
-    `pclf.choice.items`. things: what a person of another catalogue that sells the same things counts here."""
+    `pclf.choice.items`. things: what a person of another catalogue that sells the same things counts here. few: choices
+    with which half of what a person will choose is told; few_penalty: the penalty there. See `pclf.choice.few`."""
 
     penalty: float = 100.0
     pull: float = 0.3
     even: float = 0.4
     doubt: float = 0.3
     things: float = 0.0
+    few: float = 10.0
+    few_penalty: float = 30.0
 
     @classmethod
     def ease(cls, penalty: float) -> "Setting":
         """The settings under which items are those of EASE."""
-        return cls(penalty, 0.0, 0.0, 0.0)
+        return cls(penalty, 0.0, 0.0, 0.0, few=0.0)
 
 
 def graded(domain: Domain) -> Rows:

@@ -5,7 +5,7 @@ taken. A matrix of a thousand items is inverted in a moment, and the best penalt
 are.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from scipy.special import expit
 
+from pclf.choice.few import Together
 from pclf.choice.gram import Floats, gram, inverse, sums
 from pclf.choice.items import core_of
 from pclf.choice.rows import Rows, Setting, as_rows, evened, taken
@@ -27,6 +28,10 @@ HIDDEN = 0.2                                     # of what they chose
 PENALTIES = tuple(10.0 * 4**k for k in range(6))
 PULLS = (0.0, 0.1, 0.3, 1.0)
 THINGS = (0.0, 0.1, 0.3, 1.0)                    # what people of other catalogues count
+FEWS = (0.0, 3.0, 10.0, 30.0)                    # choices with which half is told
+FEW_PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0)
+SIZES = (1, 3, 10, 30)                           # of what is shown of a person, to see how much is told
+BEGINNERS = 150                                  # people of whom so little is shown
 DEPTH = 20                                       # places of the lists that are looked at
 BINS = 40                                        # of a calibration
 LEAST_SLOPE = 0.05                               # of P(chosen) over what is expected: more is never less probable
@@ -74,7 +79,12 @@ def find_setting(rows: Rows, rng: np.random.Generator, n_threads: int | None = N
     penalty = peak(PENALTIES, [gains[things, pull, penalty] for penalty in PENALTIES])
     expected = np.concatenate(test.expected(things, penalty, pulls)[pull])
     shown, hidden = (vstack(parts, format="csr") for parts in (test.shown, test.hidden))
-    return usual._replace(penalty=penalty, pull=pull, things=things), calibrate(expected, shown, hidden)
+    found = usual._replace(penalty=penalty, pull=pull, things=things)
+    if not ease:
+        by_few = test.gains_of_few(found, rng, n_threads)
+        few, few_penalty = max(by_few, key=lambda setting: by_few[setting])
+        found = found._replace(few=few, few_penalty=few_penalty)
+    return found, calibrate(expected, shown, hidden)
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,8 @@ class HiddenChoices:
     several rounds, with others of them and with other choices hidden."""
 
     usual: Setting
-    rounds: list[tuple[Rows, Rows, Rows, Floats]]    # shown, hidden, all that is known, and its Gram matrix
+    rounds: list[tuple[Rows, Rows, Rows, Floats]]    # shown, hidden, all that is known, its last rows are those shown,
+                                                     # and its Gram matrix
     more: Rows | None
     by_others: Floats | None                         # the Gram matrix of `more`
 
@@ -116,6 +127,31 @@ class HiddenChoices:
             rounds.append((shown, hidden, known, gram(evened(known, usual.even), n_threads)))
         return cls(usual, rounds, more, by_others)
 
+    def gains_of_few(self, setting: Setting, rng: np.random.Generator,
+                     n_threads: int | None) -> dict[tuple[float, float], float]:
+        """The mean nDCG of what was hidden of people of whom but a few choices are shown, by `few` and its penalty."""
+        shown, hidden, known, square = self.rounds[0]
+        others = csr_array(known[:known.shape[0] - shown.shape[0]])
+        mean = mean_row(known, self.more if setting.things else None)
+        together = Together.of(others, setting, self.more)
+        gains: dict[tuple[float, float], list[float]] = {(few, p): [] for few in FEWS for p in FEW_PENALTIES}
+        for size in SIZES:
+            able = np.flatnonzero(np.diff(shown.indptr) > size)
+            able = np.sort(rng.permutation(able)[:BEGINNERS])
+            if not len(able):
+                continue
+            left_out, wanted = taken(shown, able), taken(hidden, able)
+            some = _some(left_out, size, rng)
+            alone = replace(self, rounds=[(some, wanted, known, square)])
+            whole = alone.expected(setting.things, setting.penalty, (setting.pull,))[setting.pull][0]
+            for penalty in FEW_PENALTIES:
+                by_few = replace(together, penalty=penalty).expected(some, mean, n_threads)
+                for few in FEWS:
+                    share = size**2 / (size**2 + few**2)
+                    found = gain(share * whole + (1 - share) * by_few, left_out, wanted)
+                    gains[few, penalty].append(float(found.mean()) if len(found) else 0.0)
+        return {key: float(np.mean(of_sizes or [0.0])) for key, of_sizes in gains.items()}
+
     def expected(self, things: float, penalty: float, pulls: tuple[float, ...]) -> dict[float, list[Floats]]:
         """What items are expected to count, by pull, for the people of each round."""
         out: dict[float, list[Floats]] = {pull: [] for pull in pulls}
@@ -134,6 +170,13 @@ class HiddenChoices:
         return {(things, pull, penalty): float(np.concatenate(list(map(gain, found, self.shown, self.hidden))).mean())
                 for things in (THINGS if self.more is not None else (0.0,)) for penalty in PENALTIES
                 for pull, found in self.expected(things, penalty, pulls).items()}
+
+
+def _some(rows: Rows, n: int, rng: np.random.Generator) -> Rows:
+    """n random choices of each row, which has more."""
+    person = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    kept = np.lexsort((rng.random(rows.nnz), person))[(rows.indptr[:-1, None] + np.arange(n)).ravel()]
+    return as_rows(person[kept], rows.indices[kept], rows.data[kept], rows.shape)
 
 
 def hide(rows: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:

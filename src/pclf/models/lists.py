@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from pclf.choice import Choice, graded
+from pclf.choice.few import Together
 from pclf.choice.rows import LEAST, as_rows
 from pclf.choice.tastes import Column
 from pclf.choice.tastes import told as tastes_of
-from pclf.choice.things import places, translated
+from pclf.choice.things import elsewhere, places, translated
 from pclf.data.domain import Domain
 from pclf.data.ratings import Ratings
 from pclf.models.people import Guest, People
@@ -54,9 +55,9 @@ class Lists:
         self.choice, self.data = choice, data
         self.names = list(data.domains)
 
-    def expected(self, told: "Told", least: float = 0.0) -> Floats:
-        """z of all items of the domain, not below the least. (people, V)"""
-        out: Floats = self.choice.scores(told.domain, told.rows, told.people)
+    def expected(self, told: "Told", least: float = 0.0, odds: Floats | None = None) -> Floats:
+        """z of all items of the domain, not below the least. odds: see `Choice.scores`. (people, V)"""
+        out: Floats = self.choice.scores(told.domain, told.rows, told.people, self._together[told.domain], odds)
         return np.maximum(out, least, out=out)
 
     def alike(self, domain: str, code: int) -> Floats:
@@ -74,13 +75,21 @@ class Lists:
         nowhere = self.choice.crossings[told.domain] is None
         return told.n_here == 0 if nowhere else np.zeros(len(told.people), bool)
 
-    def odds(self, told: "Told", some: NDArray[np.bool_]) -> Floats | None:
-        """How many times as probable as for anybody the attributes of what some people chose make the choice of each
-        item; None where they say nothing. (some, V)"""
+    def little(self, told: "Told") -> NDArray[np.bool_]:
+        """Who has chosen little or nothing here, where choices elsewhere say nothing by themselves. (people,)"""
+        nowhere = self.choice.crossings[told.domain] is None
+        few = self._together[told.domain].asked(told.n_here) | (told.n_here == 0)
+        return few if nowhere else np.zeros(len(told.people), bool)
+
+    def odds(self, told: "Told", some: NDArray[np.intp]) -> Floats | None:
+        """How many times as probable as for anybody the attributes of what some people chose elsewhere make the choice
+        of each item; None where they say nothing. (some, V)"""
         if not self.choice.tastes or not self.choice.tastes[told.domain].useful:
             return None
         attributes = [attributes_of(self.data, name) for name in self.names]
-        chosen = [None if rows is None else rows[some] for rows in told.rows]
+        chosen = [None if rows is None or z == told.domain else rows[some] for z, rows in enumerate(told.rows)]
+        if all(rows is None for rows in chosen):
+            return None
         known = tastes_of(self.choice.tastes, told.domain, chosen, attributes)
         return self.choice.tastes[told.domain].odds(known, attributes[told.domain], self._shares[told.domain])
 
@@ -106,6 +115,12 @@ class Lists:
     @cached_property
     def _rows(self) -> list[Any]:
         return [graded(d) for d in self.data.domains.values()]
+
+    @cached_property
+    def _together(self) -> list[Together]:
+        things = self.data.item_rows if self.data.shared_items else None
+        return [Together.of(rows, setting, elsewhere(self._rows, things, z) if things and setting.things else None)
+                for z, (rows, setting) in enumerate(zip(self._rows, self.choice.settings, strict=True))]
 
     @cached_property
     def _shares(self) -> list[Floats]:

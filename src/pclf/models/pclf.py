@@ -288,16 +288,19 @@ class PCLF(Mixture, Recommender):
         say what they will choose among what everybody does: those that their ratings show, and those that the
         attributes of what they chose show. (people, V)"""
         assert self.lists_ is not None
-        out, own = self.lists_.expected(told, least), self._here(domain)
-        new = self.lists_.unknown(told)
-        if new.any():
-            if own is not None:
+        lists, own = self.lists_, self._here(domain)
+        little, new = np.flatnonzero(lists.little(told)), np.flatnonzero(lists.unknown(told))
+        odds: Floats | None = None
+        if len(little):
+            by_attributes = lists.odds(told, little)
+            if by_attributes is not None or (own is not None and len(new)):
+                odds = np.ones((len(told.people), self._domain(domain).n_items), np.float32)
+            if odds is not None and by_attributes is not None:
+                odds[little] = by_attributes
+            if odds is not None and own is not None and len(new):
                 assert users.rows is not None
-                out[new] *= own.lifts(users.rows[new])
-            odds = self.lists_.odds(told, new)
-            if odds is not None:
-                out[new] *= odds
-        return out
+                odds[new] *= own.lifts(users.rows[new])
+        return lists.expected(told, least, odds)
 
     def _of_lists(self, domain: str, users: Users, some: NDArray[np.intp], codes: NDArray[np.int32]) -> Floats:
         """P(r | u, v) of the items of lists of some users; short lists end in the first item. (some, n, R)"""
