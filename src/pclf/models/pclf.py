@@ -401,7 +401,8 @@ class PCLF(Mixture, Recommender):
             check_whole(0, "'auto' or ", n_factors=self.n_factors)
         for name in ratings.domains:
             self._fixed(ratings, name)
-        if self.bridges != "auto" and (isinstance(self.bridges, str) or any(b not in BRIDGES for b in self.bridges)):
+        if self.bridges != "auto" and (not isinstance(self.bridges, (tuple, list))
+                                      or any(b not in BRIDGES for b in self.bridges)):
             raise ArgumentError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
                                 f"{self.bridges!r}.")
         _hyper(self.hyper)
@@ -715,7 +716,7 @@ def _hyper(given: Hyper | Mapping[str, Any] | None) -> Hyper:
     if given is None or isinstance(given, Hyper):
         return given or Hyper()
     try:
-        return Hyper(**given)
-    except TypeError:
+        return Hyper.from_description({**asdict(Hyper()), **given})
+    except (TypeError, ModelFileError) as error:
         known = ", ".join(asdict(Hyper()))
-        raise ArgumentError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None
+        raise ArgumentError(f"hyper must have names among: {known}; got {given!r}: {error}.") from None
