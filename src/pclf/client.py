@@ -155,7 +155,7 @@ class Client:
             except HTTPError as error:
                 with error:
                     said, wait = _said(error), error.headers.get("Retry-After", "")
-                if error.code not in (429, 503) or not left:
+                if error.code not in (429, 503) or left <= 0:
                     raise ServiceError(said, error.code) from None
                 left -= 1
                 time.sleep(min(5.0, float(wait) if wait.isdigit() else 1.0))
