@@ -27,8 +27,9 @@ from pclf.engines.cpu_rows import Cores
 from pclf.engines.gpu_rows import Card
 from pclf.engines.reference import ReferenceEngine
 from pclf.factors.hyper import Hyper
-from pclf.factors.learn import Source, Ties, fit
+from pclf.factors.learn import fit
 from pclf.factors.rows import softmax
+from pclf.factors.source import Source, Ties
 from pclf.problem import Layout, Problem, View
 
 DEVICE = "cuda"

@@ -17,10 +17,11 @@ from pclf.factors.attributes import AttributeRegression, align, attribute_axes
 from pclf.factors.choices import learn_choices
 from pclf.factors.fitted import joint_steps
 from pclf.factors.hyper import Hyper
-from pclf.factors.learn import Ties
 from pclf.factors.population import Moments, Population, learned, trusted_squares
 from pclf.factors.rows import softmax, tilts
-from pclf.models import pclf as pclf_model
+from pclf.factors.side import _alike as alike_people
+from pclf.factors.source import Ties
+from pclf.models import trial as trials
 from pclf.models import weights
 
 FREEDOM = Hyper().freedom
@@ -556,8 +557,8 @@ def test_a_bridge_of_wrong_links_is_not_used_or_does_no_harm(shops):
 ])
 def test_a_bridge_that_surely_harms_another_domain_must_surely_help_here(small, large, used):
     tied, rng = Ties(False, True, False), np.random.default_rng(0)
-    trial = object.__new__(pclf_model._Trial)
-    trial._chosen, trial.fits = {}, dict.fromkeys((pclf_model.APART, tied), SimpleNamespace(domains=("small", "large")))
+    trial = object.__new__(trials.Trial)
+    trial._chosen, trial.fits = {}, dict.fromkeys((trials.APART, tied), SimpleNamespace(domains=("small", "large")))
     noise = {"small": rng.normal(0, 0.5, 100), "large": rng.normal(0, 0.1, 100)}
     trial._scores = {(name, ties): (gain + noise[name] - noise[name].mean()) * (ties == tied)
                      for name, gain in (("small", small), ("large", large)) for ties in trial.fits}
@@ -810,3 +811,12 @@ def test_a_model_with_other_constants_predicts_by_them_and_is_saved_with_them(tm
     assert again.hyper["shape"] == 2
     user, items = data["books"].users.ids[0], list(data["books"].items.ids[:20])
     np.testing.assert_array_equal(again.predict("books", user, items), model.predict("books", user, items))
+
+
+def test_people_are_told_apart_by_any_number_of_domains():
+    """More than a machine word has bits."""
+    rates = np.zeros((5, 70), bool)
+    rates[[0, 2], 3], rates[[0, 2], 69] = True, True
+    rates[4, [3, 68]] = True
+    found = {tuple(domains): who.tolist() for domains, who in alike_people(rates, np.array([0, 2, 4]))}
+    assert found == {(3, 69): [0, 2], (3, 68): [4]}

@@ -48,7 +48,7 @@ def test_odd_data_fit_and_predict_on_the_scale(case, name):
 
 
 @pytest.mark.filterwarnings("ignore:(users|items) are shared, but no id")
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from("ab"), ids, ids, st.integers(1, 5)), min_size=1, max_size=25,
                 unique_by=lambda r: r[:3]), st.booleans(), st.booleans())
 def test_any_few_ratings_fit_and_predict_on_the_scale(rows, shared_users, shared_items):

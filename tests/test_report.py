@@ -515,7 +515,7 @@ def demo(_):
 def films_and_books(request):
     request.getfixturevalue("data_dir")
     data = Ratings(datasets.load("ml-100k").domains | datasets.load("goodbooks").domains)
-    return PCLF(n_restarts=1).fit(data)
+    return PCLF(n_restarts=1, lists=False).fit(data)
 
 
 @pytest.fixture(scope="module", params=[odd_names, demo, films_and_books], ids=lambda make: make.__name__)

@@ -120,7 +120,7 @@ def test_titles_sharing_and_scales_come_back(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="permissions of Unix")
 def test_domains_that_were_fitted_apart_come_back_with_as_many_factors_as_each_has(tmp_path, monkeypatch):
     """A large catalogue supports more factors than a small one, and nothing ties the two."""
-    monkeypatch.setattr("pclf.models.pclf.MANY", 1_000)
+    monkeypatch.setattr("pclf.models.learner.MANY", 1_000)
     rng = np.random.default_rng(0)
     user, item = np.divmod(rng.permutation(2_400)[:1_500], 40)
     rating = rng.integers(1, 6, 1_500)

@@ -161,8 +161,8 @@ def whole_model(n_ratings: int, n_guests: int, repeats: int) -> list[Row]:
     steps = model.n_iter_ * np.median(times["estep"]) / np.median(times["fit"])
     rows = [_row("fit", name, n, clusters, 2, threads, times["fit"], peak=peak, ratio=steps,
                  against="its E-steps alone", updates=2 * n * model.n_iter_)]
-    full = [_seconds(lambda: PCLF().fit(data, engine="cpu")) for _ in range(4)][1:]
-    peak = peak_bytes(lambda: PCLF().fit(data, engine="cpu")) / n
+    peak = peak_bytes(lambda: PCLF().fit(data, engine="cpu")) / n              # the first, which compiles
+    full = [_seconds(lambda: PCLF().fit(data, engine="cpu")) for _ in range(3)]
     rows.append(_row("default fit", name, n, clusters, 2, threads, full, updates=n, peak=peak,
                      ratio=np.median(full) / np.median(times["fit"]), against="the plain fit"))
     pairs = domain.n_users * domain.n_items
@@ -266,14 +266,16 @@ def peak_bytes(job: Callable[[], Any]) -> int:
 
 
 def commit() -> str | None:
-    """The commit of a checkout, marked where files differ from it; None where pclf is installed."""
-    here = Path(__file__).parent
+    """The commit of a checkout, marked where code differs from it, and not where results do; None where pclf is
+    installed."""
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True,
+                              check=True).stdout.strip()
+
     try:
-        said = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True,
-                              check=True)
+        return git("describe", "--always") + ("-dirty" if git("status", "--porcelain", ":/*.py", ":/src") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return said.stdout.strip()
 
 
 def machine() -> str:

@@ -42,6 +42,8 @@ def inverse(lower: NDArray[np.float32], penalty: float | Floats) -> NDArray[np.f
     from scipy.linalg import lapack
 
     n = len(lower)
+    if not n:                    # LAPACK refuses an empty matrix
+        return lower
     lower[np.diag_indices(n)] += np.asarray(penalty, np.float32)
     kept = lower.diagonal().copy()
     factor, failed = lapack.spotrf(lower.T, lower=0, overwrite_a=1, clean=0)       # the transpose is in Fortran's order

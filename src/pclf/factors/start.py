@@ -19,7 +19,7 @@ from pclf.factors.population import Population
 from pclf.factors.rows import Floats
 
 if TYPE_CHECKING:
-    from pclf.factors.learn import _Side
+    from pclf.factors.side import Side
 
 Codes = NDArray[np.int32]
 SWEEPS = 3           # that are enough from where an older fit ended
@@ -52,7 +52,7 @@ class Start:
         """Factors of a row."""
         return int(next(iter(self.old.domains.values())).item_factors.shape[1])
 
-    def resume(self, people: "_Side", things: "_Side") -> list[Floats]:
+    def resume(self, people: "Side", things: "Side") -> list[Floats]:
         """Both sides as they were, with rows that are new where they are expected. The base rates, a domain each."""
         people.population, things.population = self.old.people, self.old.things
         for z, own in enumerate(self.old.domains.values()):

@@ -16,9 +16,7 @@ Against RMGM: domains keep patterns of their own. Against FMM: they share some. 
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,41 +27,31 @@ from pclf import engines
 from pclf import neighbours as near
 from pclf.choice import Choice, graded
 from pclf.choice import learn as learn_choices
-from pclf.clusters.fitted import Clusters
 from pclf.clusters.loop import Callback
 from pclf.clusters.state import Engine
-from pclf.data.domain import Domain
-from pclf.data.events import absences, with_absences
+from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
 from pclf.door import check_names
-from pclf.engines import Machine
-from pclf.errors import ArgumentError, EngineError, ModelFileError
-from pclf.factors import learn as factor_model
-from pclf.factors.fitted import DomainFactors, Factors
+from pclf.errors import ArgumentError, ModelFileError
+from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
-from pclf.factors.learn import Source, Ties, draw_weights
-from pclf.factors.rows import softmax
+from pclf.factors.source import Ties
 from pclf.factors.start import Start
 from pclf.models import weights
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.embeddings import Embeddings, learn_embeddings
 from pclf.models.factors import check_whole
+from pclf.models.learner import Learner, hyper_of
 from pclf.models.lists import POOL, Lists, Told
 from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
 from pclf.models.people import People, Users, find
 from pclf.models.previous import ITERATIONS, Previous
-from pclf.models.transfer import BRIDGES, Bridge, Transfer, bridge_text, single_bridges, ties_of
+from pclf.models.transfer import BRIDGES, Bridge, Transfer
+from pclf.models.trial import Trial, near_of
 from pclf.problem import Layout, View
 from pclf.progress import progress
 from pclf.serving.lists import Pool, best, in_blocks
 
-FEWEST, MOST = 12, 24          # factors of n_factors="auto"
-EVENT_FACTORS = 20             # of events: a log supports more, having ten draws an event
-MANY = 150_000                 # ratings that support more than the fewest
-AFFORDED = 2.56e8              # ratings times squared factors: what a sweep costs
-LESS = 0.003                   # of a score: harm that a bridge may do, for what it does for visitors
-ENOUGH = 0.5                   # share of the ratings that a trial must see to speak for clusters beside factors
-APART, INSIDE = Ties(False, False, False), Ties(False, False, False, inside=True)
 CHUNK = 25                     # items of a pool that are looked at together
 
 
@@ -155,7 +143,7 @@ class PCLF(Mixture, Recommender):
         ratings, layout, annealing = with_absences(known, split_rng), self._layout(known), Annealing.of(self)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         rows_machine = engines.for_rows(machine, max(len(d.scale) for d in known.domains.values()))
-        restarts, learner = self._n_restarts(ratings.n_ratings), _Learner(self, known, rows_machine)
+        restarts, learner = self._n_restarts(ratings.n_ratings), Learner(self, known, rows_machine)
         seeds = streams.spawn(restarts)
         trial_seed, factor_seed = (int(seed) for seed in factor_rng.integers(2**63, size=2))
         before = None if previous is None else Previous(previous, type(self), known, layout)
@@ -173,7 +161,7 @@ class PCLF(Mixture, Recommender):
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)
                 first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, watchers,
                                                   self.early_stopping)
-                trial = _Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]),
+                trial = Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]),
                                {ties: learner.fit(part, ties, trial_seed, swept) for ties in variants})
             runs, interrupted = self._restarts(annealing, machine, ratings, layout, seeds, watchers, max_iter, starts)
             factors: dict[str, Factors] = {}
@@ -190,7 +178,7 @@ class PCLF(Mixture, Recommender):
                             for ties in dict.fromkeys(wanted.values())}
                     factors = {name: fits[ties] for name, ties in wanted.items()}
                     wished = before.neighbours if before is not None else trial.neighbours if trial else {}
-                    neighbours = {name: _near(known[name], factors[name].domains[name], *wish)
+                    neighbours = {name: near_of(known[name], factors[name].domains[name], *wish)
                                   for name, wish in wished.items() if name in factors}
                 if not interrupted and self.lists:
                     lists = Lists(learn_choices([graded(d) for d in known.domains.values()],
@@ -230,7 +218,7 @@ class PCLF(Mixture, Recommender):
         annealing = Annealing.of(self)
         part, held_out = weights.hold_out_of_each(weights.some_users(sample(), split_rng), split_rng)
         first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, [], self.early_stopping)
-        return _Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]), {}), max_iter
+        return Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]), {}), max_iter
 
     def _set_after_trial(self, trial: Any) -> None:
         self.lists_ = None
@@ -405,7 +393,7 @@ class PCLF(Mixture, Recommender):
                                       or any(b not in BRIDGES for b in self.bridges)):
             raise ArgumentError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
                                 f"{self.bridges!r}.")
-        _hyper(self.hyper)
+        hyper_of(self.hyper)
 
     def _fixed(self, ratings: Ratings, name: str) -> tuple[float, float]:
         """The weights of common clusters and of factors as they are set; before "auto" is learned, 0 and 1."""
@@ -440,283 +428,3 @@ class PCLF(Mixture, Recommender):
             text = (f"clusters: W1 of {domain} is {weight:g}; common clusters lower the error of what is predicted of "
                     f"held-out ratings by {gain or 0:.1g}.")
         return Transfer(weight, gain, text, dict(bridges))
-
-
-class _Learner:
-    """Fits the factors of a PCLF: which domains have some, how many, and how ratings become sources."""
-
-    def __init__(self, model: PCLF, ratings: Ratings, machine: Machine) -> None:
-        self.model, self.machine, self.hyper = model, machine, _hyper(model.hyper)
-        self.domains = self._domains(ratings)
-        found = ties_of(ratings)
-        if model.bridges != "auto":
-            found = Ties(*(getattr(found, kind) and kind in model.bridges for kind in BRIDGES))
-        self.ties = found
-
-    def variants(self) -> list[Ties]:
-        """What a trial compares: nothing tied, everything that can be, and each bridge by itself. Attributes tell
-        something inside a domain too, and what they do there is no gain from the others."""
-        if not self.domains:
-            return []
-        if self.model.bridges != "auto":
-            return [self.ties]
-        inside = [INSIDE] if self.ties.attributes and len(self.domains) > 1 else []
-        return list(dict.fromkeys([APART, *inside, self.ties, *single_bridges(self.ties).values()]))
-
-    def fit(self, ratings: Ratings, ties: Ties, seed: int, after_sweep: Callable[[], None],
-            start: Start | None = None) -> Factors:
-        if start is not None:
-            self.domains = start.old.names
-        names = [name for name in self.domains if len(ratings[name])]
-        sources = [self._source(ratings, name, ties, seed) for name in names]
-        n_factors = [self._n_factors(ratings, len(s.level)) for s in sources]
-        with self.machine.here():
-            if not ties.any:
-                return factor_model.fit_apart(sources, self.hyper, n_factors, seed, self.machine, after_sweep, start)
-            return factor_model.fit(sources, ties, self.hyper, max(n_factors), seed, self.machine, after_sweep, start)
-
-    def _source(self, ratings: Ratings, name: str, ties: Ties, seed: int) -> Source:
-        """A domain as the factor model reads it: by itself where nothing ties it to others. Events bring absences."""
-        d, z = ratings[name], list(ratings.domains).index(name)
-        user, item, level = d.user, d.item, d.value
-        if d.events:
-            done = level > 0
-            user, item = user[done], item[done]
-            weight = draw_weights(np.bincount(item, minlength=d.n_items), self.hyper.draw)
-            drawn = absences(user, item, d.n_items, np.random.default_rng(seed), weight / weight.sum())
-            level = np.repeat(np.array([1, 0], np.uint8), [len(user), len(drawn[0])])
-            user, item = np.concatenate([user, drawn[0]]), np.concatenate([item, drawn[1]])
-        attributes = None
-        if (ties.attributes or ties.inside) and ratings.attributes is not None:
-            attributes = ratings.attributes.of(name)
-        apart = _numbered(ratings)
-        return Source(name, user, item, level, d.n_users, d.n_items, len(d.scale), int(d.events),
-                      ratings.user_rows[z] if ties.people else apart[0][z],
-                      ratings.item_rows[z] if ties.things else apart[1][z], attributes)
-
-    def _n_factors(self, ratings: Ratings, n: int) -> int:
-        if self.model.n_factors != "auto":
-            return int(self.model.n_factors)
-        if ratings.events:
-            return EVENT_FACTORS
-        affordable = 4 * int(np.sqrt(AFFORDED / max(1, n)) / 4)
-        return max(FEWEST, min(MOST, affordable)) if n >= MANY else FEWEST
-
-    def _domains(self, ratings: Ratings) -> list[str]:
-        """Domains that get factors: all that ask for them, and of those that leave it to us what the machine can do in
-        time and memory."""
-        out, left_out, why = [], [], ""
-        for name, d in ratings.domains.items():
-            weight = self.model._set(ratings, name)[1]
-            if weight == 0 or not len(d):
-                continue
-            try:
-                if weight is None and ratings.n_ratings > self.machine.most:
-                    raise EngineError(f"there are more than {self.machine.most:,} ratings")
-                size = self.hyper.shape + self._n_factors(ratings, len(d)) + self.hyper.attribute_factors
-                self.machine.check_room(len(d), d.n_users + d.n_items, len(d.scale), size)
-                out.append(name)
-            except EngineError as error:
-                if weight is not None:
-                    raise
-                why = str(error)
-                left_out.append(name)
-        if left_out:
-            warnings.warn(f"no factors of {', '.join(left_out)}: {why.rstrip('.')}. A GPU can do more; "
-                          f"factor_weight=1.0 asks for them whatever they take, 0.0 does without.",
-                          UserWarning, stacklevel=4)
-        return out
-
-
-class _Trial:
-    """Parts that were learned from a part of the ratings, and what held-out ratings say about them."""
-
-    def __init__(self, model: PCLF, known: Ratings, part: Ratings, held_out: Ratings, clusters: Clusters,
-                 fits: Mapping[Ties, Factors]) -> None:
-        self.model, self.known, self.part, self.held_out = model, known, part, held_out
-        self.clusters, self.fits = clusters, fits
-        self._chosen: dict[str, Ties] = {}
-        self._moves: dict[str, Floats] = {}          # of held-out ratings, by neighbours
-        self._scores: dict[tuple[str, Ties], Floats] = {}
-
-    def ties(self, name: str) -> Ties:
-        """What a domain is tied by: all bridges, or the most of them that do no harm to held-out ratings.
-
-        Bridges do most for people who are new in a domain, and of these the held-out ratings of known people cannot
-        tell. So a bridge is left out only where it surely does harm, or surely much less good than others. Links that
-        are wrong harm every domain, and a small one has too few ratings to show it: ties that surely harm another
-        domain are used here only where they surely help. Attributes that help known people nowhere say nothing, which
-        would mislead those who are new.
-        """
-        if name not in self._chosen:
-            best = max(self.fits, key=lambda ties: float(np.sum(self._met(name, ties))))
-
-            def trusted(ties: Ties) -> bool:
-                if APART not in self.fits:
-                    return ties == best
-                if self._surely(name, APART, ties) or self._surely(name, best, ties, by=LESS):
-                    return False
-                if (ties.attributes or ties.inside) and not self._helps(ties):
-                    return False
-                others = (other for other in self.fits[ties].domains if other != name)
-                return self._surely(name, ties, APART) or not any(self._surely(other, APART, ties) for other in others)
-
-            self._chosen[name] = max(filter(trusted, self.fits), key=lambda ties: (ties.number, ties == best),
-                                     default=APART)
-        return self._chosen[name]
-
-    def _surely(self, name: str, better: Ties, worse: Ties, by: float = 0.0) -> bool:
-        """Whether held-out ratings of a domain are better met with these ties than with those, beyond chance, and by
-        that share of their score."""
-        if better == worse:
-            return False
-        scores = self._met(name, better)
-        gain = scores - self._met(name, worse)
-        return len(gain) > 1 and bool(gain.mean() > max(weights.SURE * gain.std(ddof=1) / np.sqrt(len(gain)),
-                                                        by * np.abs(scores).mean()))
-
-    def _helps(self, ties: Ties) -> bool:
-        """Whether held-out ratings of all domains together are better met with these ties than with none."""
-        gains = (self._met(name, ties) - self._met(name, APART) for name in self.fits[ties].domains)
-        return float(sum(map(np.sum, gains))) > 0
-
-    def weights(self, name: str) -> tuple[float, float, float]:
-        """The weights of common clusters and of factors, and what the common clusters gain."""
-        common, own = self.model._set(self.known, name)
-        commons = weights.COMMON if common is None else (common,)
-        owns = weights.FACTORS if own is None else (own,)
-        domain, clusters = self.held_out[name], self.clusters
-        if not len(domain):
-            return commons[0], owns[0], 0.0
-        seen = len(self.part[name]) / max(1, len(self.known[name]))
-        if seen < ENOUGH and own is None and self.fits:           # factors gain more from more ratings than clusters do
-            owns = (1.0,)
-        users, items = clusters.known_users(name, domain.user), clusters.known_items(name, domain.item)
-        views = [i for i, _ in clusters.views(name)]
-        specific = clusters.distribution(name, users, items, {views[-1]: 1.0})
-        common_part = clusters.distribution(name, users, items, {views[0]: 1.0})
-        factors = self._distribution(name, self.ties(name), moved=name in self.neighbours) if self.fits else None
-        return weights.learn(domain.user, domain.value, domain.scale.values, common_part, specific, factors, commons,
-                             owns)
-
-    def bridges(self, name: str) -> dict[str, Bridge]:
-        """What each bridge does to the error of a domain, by itself."""
-        if APART not in self.fits or not len(self.held_out[name]):
-            return {}
-        out = {}
-        for kind, ties in single_bridges(max(self.fits, key=lambda ties: ties.number)).items():
-            alone = INSIDE if kind == "attributes" and INSIDE in self.fits else APART
-            percent, visitors = (self._change(name, alone, ties, who) for who in (~self._new(name), self._new(name)))
-            used = bool(getattr(self.ties(name), kind))
-            text = bridge_text(kind, name, self.known, percent or 0.0, visitors, used)
-            out[kind] = Bridge(kind, percent or 0.0, used, text, visitors)
-        return out
-
-    def _new(self, name: str) -> NDArray[np.bool_]:
-        """Which held-out ratings are those of visitors. (n,)"""
-        here = np.bincount(self.part[name].user, minlength=self.part[name].n_users) > 0
-        return ~here[self.held_out[name].user]
-
-    def _change(self, name: str, alone: Ties, ties: Ties, who: NDArray[np.bool_]) -> float | None:
-        """The change of the error by a bridge in percent, None where there is nobody to tell."""
-        if not who.any():
-            return None
-        errors = [self._errors(name, fit) for fit in (alone, ties)]
-        user = self.held_out[name].user[who]
-        before, after = (float(weights.by_user(user, error[who]).mean()) for error in errors)
-        return 100 * (after / max(before, 1e-12) - 1)
-
-    def _distribution(self, name: str, ties: Ties, moved: bool = False) -> Floats | None:
-        """P(r) of the held-out ratings by factors, moved by neighbours or not. (n, R)"""
-        own, domain = self.fits[ties].domains.get(name), self.held_out[name]
-        if own is None:
-            return None
-        logits = own.logits(own.user_rows(domain.user), own.item_rows[domain.item]).astype(np.float64)
-        if moved:
-            logits += self._moves[name][:, None] * own.tilt[0]
-        return softmax(logits)
-
-    @cached_property
-    def neighbours(self) -> dict[str, tuple[float, float]]:
-        """The penalty and the strength of neighbours, of domains where held-out ratings surely gain."""
-        out: dict[str, tuple[float, float]] = {}
-        for name, held_out in self.held_out.domains.items() if self.model.neighbours and self.fits else ():
-            fit, part = self.fits[self.ties(name)].domains.get(name), self.part[name]
-            if fit is None or part.events or not len(held_out) or not near.affordable(self.known[name].user):
-                continue
-            plain = fit.logits(fit.user_rows(held_out.user), fit.item_rows[held_out.item]).astype(np.float64)
-            left, spread = _left_of(part, fit)
-            asked = near.Left(left, held_out.user)
-
-            def scores(moved: Floats, plain: Floats = plain, tilt: Floats = fit.tilt,
-                       held_out: Domain = held_out) -> Floats:
-                return _score(held_out, softmax(plain + moved[:, None] * tilt[0]))
-
-            found, moves = {(0.0, 0.0): scores(np.zeros(len(held_out)))}, {}
-            for one in near.learn(left, spread):
-                for strength in near.STRENGTHS[1:]:
-                    key = one.penalty, strength
-                    moves[key] = near.strengthened(one, strength).offsets(asked, held_out.item)
-                    found[key] = scores(moves[key])
-                best = weights.surely_best(found)
-                if best not in moves:
-                    break
-            if best in moves:
-                out[name] = best
-                self._moves[name] = moves[best]
-        return out
-
-    def _met(self, name: str, ties: Ties) -> Floats:
-        """How well the held-out ratings of each user are met."""
-        if (name, ties) not in self._scores:
-            self._scores[name, ties] = self._scored(name, ties)
-        return self._scores[name, ties]
-
-    def _scored(self, name: str, ties: Ties) -> Floats:
-        domain, p = self.held_out[name], self._distribution(name, ties)
-        if p is None or not len(domain):
-            return np.empty(0)
-        return _score(domain, p)
-
-    def _errors(self, name: str, ties: Ties) -> Floats:
-        """The absolute errors of the held-out ratings. (n,)"""
-        domain, p = self.held_out[name], self._distribution(name, ties)
-        if p is None:
-            return np.zeros(len(domain))
-        out: Floats = np.abs(p @ np.array(domain.scale.values) - domain.ratings)
-        return out
-
-
-def _score(domain: Domain, p: Floats) -> Floats:
-    """The mean score of the ratings of each user, for distributions over their levels."""
-    return weights.by_user(domain.user, weights.scores_of(p, domain.value, domain.scale.values))
-
-
-def _left_of(domain: Domain, own: DomainFactors) -> tuple[Any, float]:
-    """What rows leave of the ratings of a domain, and their spread."""
-    everybody = own.user_rows(np.arange(domain.n_users, dtype=np.int32))
-    return near.left_of(own, everybody, domain.user, domain.item, domain.value)
-
-
-def _near(domain: Domain, own: DomainFactors, penalty: float, strength: float) -> near.Neighbours:
-    left, spread = _left_of(domain, own)
-    return near.strengthened(next(near.learn(left, spread, (penalty,))), strength)
-
-
-def _numbered(ratings: Ratings) -> tuple[list[Any], list[Any]]:
-    """Rows of users and of items, domain after domain, as if nothing were shared."""
-    out = []
-    for sizes in ([d.n_users for d in ratings.domains.values()], [d.n_items for d in ratings.domains.values()]):
-        starts = np.cumsum([0, *sizes])
-        out.append([np.arange(a, b, dtype=np.int32) for a, b in pairwise(starts)])
-    return out[0], out[1]
-
-
-def _hyper(given: Hyper | Mapping[str, Any] | None) -> Hyper:
-    if given is None or isinstance(given, Hyper):
-        return given or Hyper()
-    try:
-        return Hyper.from_description({**asdict(Hyper()), **given})
-    except (TypeError, ModelFileError) as error:
-        known = ", ".join(asdict(Hyper()))
-        raise ArgumentError(f"hyper must have names among: {known}; got {given!r}: {error}.") from None

@@ -16,7 +16,7 @@ from pclf.clusters.loop import resumed
 from pclf.clusters.state import Stats
 from pclf.data.ratings import Ratings
 from pclf.errors import ArgumentError
-from pclf.factors.learn import Ties
+from pclf.factors.source import Ties
 from pclf.factors.start import Start
 from pclf.problem import Layout, Problem
 

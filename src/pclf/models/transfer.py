@@ -7,7 +7,7 @@ from typing import Any
 from pclf.data.domain import count
 from pclf.data.ratings import Ratings
 from pclf.door import finite, share
-from pclf.factors.learn import Ties
+from pclf.factors.source import Ties
 
 SMALL = 0.05         # percent: a smaller change of the error is none
 BRIDGES = ("people", "things", "attributes")

@@ -1,0 +1,60 @@
+"""Source: the ratings of one domain, as the factor model reads them, and what ties several together."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pclf.factors.rows import Floats
+
+
+@dataclass(frozen=True)
+class Source:
+    """The ratings of one domain, as the factor model reads them."""
+
+    name: str
+    user: NDArray[np.int32]             # (n,) codes
+    item: NDArray[np.int32]
+    level: NDArray[np.uint8]
+    n_users: int
+    n_items: int
+    n_levels: int
+    least: int                          # level from which a rating is a choice
+    person: NDArray[np.int32]           # (U,) rows among the people of all sources
+    thing: NDArray[np.int32]            # (V,)
+    attributes: Any = None              # (V, P), sparse
+
+    @property
+    def chosen(self) -> NDArray[np.bool_]:
+        return self.level >= self.least
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Which rows of the domains belong together."""
+
+    people: bool
+    things: bool
+    attributes: bool
+    inside: bool = False     # attributes are used, and every domain has a regression of its own: nothing is tied
+
+    @property
+    def number(self) -> int:
+        """How many bridges there are."""
+        return self.people + self.things + self.attributes
+
+    @property
+    def any(self) -> bool:
+        return self.people or self.things or self.attributes
+
+    @property
+    def choices(self) -> bool:
+        """Whether the axes of choices mean the same in all domains."""
+        return self.people or self.things
+
+
+def draw_weights(n: NDArray[np.int64], power: float) -> Floats:
+    """How often items with n events each are drawn as absences, up to a constant."""
+    out: Floats = np.maximum(n, 1.0) ** power
+    return out
