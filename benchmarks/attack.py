@@ -617,7 +617,7 @@ class Archives:
         return "the same"
 
 
-KINDS = {"models": Models, "folders": Folders, "ratings": Files, "archives": Archives}
+KINDS = {"archives": Archives, "folders": Folders, "ratings": Files, "models": Models}     # the longest last
 
 
 def prepare(kind, made):
@@ -694,12 +694,13 @@ def main():
             prepare(kind, Path(made))
             print(KINDS[kind](Path(folder), Path(made)).attack(random.Random(f"{kind} {options.seed} {number}")))
         return 0
-    all_failed, kinds = [], [kind for kind in KINDS if getattr(options, kind)]
-    for kind in kinds:
+    all_failed, kinds, seconds = [], [kind for kind in KINDS if getattr(options, kind)], options.seconds
+    for i, kind in enumerate(kinds):
         with tempfile.TemporaryDirectory() as made:
             prepare(kind, Path(made))
             began = time.monotonic()             # what is fitted and compiled once does not count
-            came, failed = run(kind, getattr(options, kind), options.seed, began + options.seconds / len(kinds), made)
+            came, failed = run(kind, getattr(options, kind), options.seed, began + seconds / (len(kinds) - i), made)
+        seconds -= time.monotonic() - began      # what one kind leaves, the next may take
         all_failed += failed
         counts = ", ".join(f"{came[what]:,} {what}" for what in ("refused", "the same", "another", "FAILED"))
         print(f"{kind:<9} {sum(came.values()):>7,} tried: {counts} ({time.monotonic() - began:.0f} s)", flush=True)
