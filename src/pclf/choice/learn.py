@@ -12,6 +12,7 @@ from pclf.choice.crossing import Crossing, learn_crossing
 from pclf.choice.gram import Floats
 from pclf.choice.items import CORE, LARGEST, Items, learn_items
 from pclf.choice.rows import Rows, Setting, taken
+from pclf.choice.tastes import Column, Tastes, learn_tastes
 from pclf.choice.things import elsewhere
 from pclf.choice.validate import Calibration, find_setting
 from pclf.door import check_array, check_names
@@ -20,12 +21,14 @@ from pclf.errors import DataError, ModelFileError
 
 @dataclass(frozen=True)
 class Choice:
-    """A catalogue's items, its setting and calibration, and what other catalogues say; None where they say nothing."""
+    """A catalogue's items, its setting and calibration, what other catalogues say, None where they say nothing, and
+    what attributes do; no tastes where there are no attributes."""
 
     items: tuple[Items, ...]
     settings: tuple[Setting, ...]
     calibrations: tuple[Calibration, ...]
     crossings: tuple[Crossing | None, ...]
+    tastes: tuple[Tastes, ...] = ()
 
     def scores(self, target: int, chosen: Sequence[Rows | None], people: NDArray[Any] | None = None) -> Floats:
         """How much each item of a catalogue would count for some people, who may be guests or visitors.   (n, V)
@@ -81,11 +84,13 @@ class Choice:
             arrays |= {f"{prefix}.{z}.setting": np.array([*setting, *calibration[:2]]),
                        f"{prefix}.{z}.curve": np.array(calibration[2:])}
             arrays |= crossing.to_arrays(f"{prefix}.{z}.crossing") if crossing else {}
+        for z, tastes in enumerate(self.tastes):
+            arrays |= tastes.to_arrays(f"{prefix}.{z}.tastes")
         return arrays
 
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], sizes: Sequence[int],
-                    n_people: int) -> "Choice":
+                    n_people: int, n_features: int = 0) -> "Choice":
         """What `to_arrays` gave, for catalogues of so many items. It is from a file, so it is checked."""
         items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
         for z, n_items in enumerate(sizes):
@@ -101,21 +106,27 @@ class Choice:
             calibrations.append(Calibration(*setting[5:], *map(tuple, curve.tolist())))
             crossings.append(Crossing.from_arrays(f"{name}.crossing", arrays, sum(sizes) - n_items, n_items, n_people)
                              if f"{name}.crossing.left" in arrays else None)
-        known = cls(tuple(items), tuple(settings), tuple(calibrations), tuple(crossings))
+        tastes = [Tastes.from_arrays(f"{prefix}.{z}.tastes", arrays, n_features) for z in range(len(sizes))
+                  if any(name.startswith(f"{prefix}.{z}.tastes.") for name in arrays)]
+        if len(tastes) not in (0, len(sizes)):
+            raise ModelFileError(f"{prefix} must have tastes in all catalogues or in none")
+        known = cls(tuple(items), tuple(settings), tuple(calibrations), tuple(crossings), tuple(tastes))
         check_names("the model", [n for n in arrays if n.startswith(f"{prefix}.")], known.to_arrays(prefix))
         return known
 
 
 def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None,
           things: Sequence[NDArray[Any]] | None = None, *, settings: Sequence[Setting] | None = None, core: int = CORE,
-          seed: int = 0, n_threads: int | None = None, previous: Choice | None = None) -> Choice:
+          seed: int = 0, n_threads: int | None = None, previous: Choice | None = None,
+          attributes: Sequence[Any] = (), columns: Sequence[Column] = ()) -> Choice:
     """From what each person of each catalogue chose, see `graded`.
 
     people: the row of each person of a catalogue among all people, where these are the same in several; without it
     every catalogue has its own. things: the same for items. settings: those of each catalogue, which then has no
     calibration; without them, they are found on hidden choices. core: items of a catalogue whose ties to each other are
     all kept, the most chosen.
-    previous: an older one of the same catalogues, whose settings and calibrations are kept.
+    previous: an older one of the same catalogues, whose settings and calibrations are kept. attributes: of the items
+    of each catalogue, (V, P), where they have some; columns: where the features of each column are.
     """
     for of_domain in rows:
         bad = ~(np.isfinite(of_domain.data) & (of_domain.data > 0))
@@ -141,7 +152,10 @@ def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None,
             others = stacked(whole, z, n, [of_domain.shape[1] for of_domain in rows])
             both = np.flatnonzero((np.diff(here.indptr) > 0) & (np.diff(others.indptr) > 0))
             crossings[z] = learn_crossing(taken(others, both), taken(here, both), items[z].mean, both, rng, n_threads)
-    return Choice(tuple(items), tuple(used), tuple(calibration for _, calibration in found), tuple(crossings))
+    tastes = [learn_tastes(of_domain, a, columns, rng) for of_domain, a in zip(rows, attributes, strict=True)] \
+        if attributes else []
+    return Choice(tuple(items), tuple(used), tuple(calibration for _, calibration in found), tuple(crossings),
+                  tuple(tastes))
 
 
 def stacked(chosen: Sequence[Rows | None], target: int, n: int, sizes: Sequence[int]) -> Rows:

@@ -141,7 +141,8 @@ class Factors:
         """The rows of a new user in all domains, from a few ratings in some of them. (D + 2,) each"""
         given = {name: r for name, r in rated.items() if name in self.domains and len(r[0])}
         abouts = {name: self._about_guest(name, given) for name in self.domains}
-        means = {name: self._mean(self.domains[name], abouts[name][None])[0] for name in self.domains}
+        means = {name: abouts[name] @ self.domains[name].user_weights if name in given else
+                 self._mean(self.domains[name], abouts[name][None])[0] for name in self.domains}
         if not given:
             return {name: with_extras(mean[None], 1.0, self.domains[name].usual)[0] for name, mean in means.items()}
         domains = sorted(self.names.index(name) for name in given)

@@ -21,6 +21,8 @@ from scipy.sparse import csr_array, vstack
 
 from pclf.choice import Choice, graded
 from pclf.choice.rows import LEAST, as_rows
+from pclf.choice.tastes import Column
+from pclf.choice.tastes import told as tastes_of
 from pclf.choice.things import places, translated
 from pclf.data.domain import Domain
 from pclf.data.ratings import Ratings
@@ -72,6 +74,16 @@ class Lists:
         nowhere = self.choice.crossings[told.domain] is None
         return told.n_here == 0 if nowhere else np.zeros(len(told.people), bool)
 
+    def odds(self, told: "Told", some: NDArray[np.bool_]) -> Floats | None:
+        """How many times as probable as for anybody the attributes of what some people chose make the choice of each
+        item; None where they say nothing. (some, V)"""
+        if not self.choice.tastes or not self.choice.tastes[told.domain].useful:
+            return None
+        attributes = [attributes_of(self.data, name) for name in self.names]
+        chosen = [None if rows is None else rows[some] for rows in told.rows]
+        known = tastes_of(self.choice.tastes, told.domain, chosen, attributes)
+        return self.choice.tastes[told.domain].odds(known, attributes[told.domain], self._shares[told.domain])
+
     def probability(self, told: "Told", expected: Floats) -> Floats:
         """P(chosen) of some items each, see `pclf.choice.validate.Calibration`. (people, n)"""
         return self.choice.probability(told.domain, expected, told.n_here)
@@ -94,6 +106,12 @@ class Lists:
     @cached_property
     def _rows(self) -> list[Any]:
         return [graded(d) for d in self.data.domains.values()]
+
+    @cached_property
+    def _shares(self) -> list[Floats]:
+        """For each domain, the share of all choices that each item has. (V,)"""
+        counts = [np.asarray(rows.sum(axis=0), np.float64).ravel() for rows in self._rows]
+        return [count / max(count.sum(), 1e-12) for count in counts]
 
     @cached_property
     def _codes(self) -> list[NDArray[np.int32]]:
@@ -172,6 +190,23 @@ class Lists:
         if not d.events:
             grade = LEAST + (1 - LEAST) * _place(d, np.array([r for ratings in told for r in ratings.values()], float))
         return as_rows(row, item, grade, (len(told), d.n_items))
+
+
+def attributes_of(data: Ratings, domain: str) -> Any:
+    """The features of the items of a domain."""
+    assert data.attributes is not None
+    return data.attributes.of(domain)
+
+
+def columns_of(data: Ratings) -> list[Column]:
+    """Where the features of each column of attributes are."""
+    out, start = [], 0
+    for column in data.attributes.columns if data.attributes is not None else ():
+        stop = start + len(column.features)
+        if stop > start:
+            out.append(Column(slice(start, stop), column.least < 0))
+        start = stop
+    return out
 
 
 def _place(d: Domain, ratings: Floats) -> Floats:

@@ -42,7 +42,7 @@ from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.embeddings import Embeddings, learn_embeddings
 from pclf.models.factors import check_whole
 from pclf.models.learner import Learner, hyper_of
-from pclf.models.lists import POOL, Lists, Told
+from pclf.models.lists import POOL, Lists, Told, attributes_of, columns_of
 from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
 from pclf.models.people import People, Users, find
 from pclf.models.previous import ITERATIONS, Previous
@@ -181,11 +181,15 @@ class PCLF(Mixture, Recommender):
                     neighbours = {name: near_of(known[name], factors[name].domains[name], *wish)
                                   for name, wish in wished.items() if name in factors}
                 if not interrupted and self.lists:
+                    tied = self.bridges == "auto" or "attributes" in self.bridges
+                    attributes = [attributes_of(known, name) for name in known.domains] \
+                        if tied and columns_of(known) else []
                     lists = Lists(learn_choices([graded(d) for d in known.domains.values()],
                                                 known.user_rows if known.shared_users else None,
                                                 known.item_rows if known.shared_items else None, seed=factor_seed,
                                                 n_threads=getattr(machine, "n_threads", None),
-                                                previous=None if before is None else before.choice), known)
+                                                previous=None if before is None else before.choice,
+                                                attributes=attributes, columns=columns_of(known)), known)
             except KeyboardInterrupt:
                 interrupted = True
                 warnings.warn("interrupted before the end; the model has the clusters, and no factors.", UserWarning,
@@ -281,13 +285,18 @@ class PCLF(Mixture, Recommender):
 
     def _expected(self, told: Told, domain: str, users: Users, least: float = 0.0) -> Floats:
         """z of all items, see `lists`. Of people without choices here, and without others that tell about them, tastes
-        say what they will choose among what everybody does. (people, V)"""
+        say what they will choose among what everybody does: those that their ratings show, and those that the
+        attributes of what they chose show. (people, V)"""
         assert self.lists_ is not None
         out, own = self.lists_.expected(told, least), self._here(domain)
         new = self.lists_.unknown(told)
-        if own is not None and new.any():
-            assert users.rows is not None
-            out[new] *= own.lifts(users.rows[new])
+        if new.any():
+            if own is not None:
+                assert users.rows is not None
+                out[new] *= own.lifts(users.rows[new])
+            odds = self.lists_.odds(told, new)
+            if odds is not None:
+                out[new] *= odds
         return out
 
     def _of_lists(self, domain: str, users: Users, some: NDArray[np.intp], codes: NDArray[np.int32]) -> Floats:
@@ -362,7 +371,9 @@ class PCLF(Mixture, Recommender):
                            {key: value for key, value in extra.items() if key != "lists"})
         self._set_neighbours(found)
         sizes = [d.n_items for d in data.domains.values()]
-        self.lists_ = Lists(Choice.from_arrays("choice", of_lists, sizes, data.n_users), data) if of_lists else None
+        n_features = len(data.attributes.features) if data.attributes is not None else 0
+        self.lists_ = Lists(Choice.from_arrays("choice", of_lists, sizes, data.n_users, n_features),
+                            data) if of_lists else None
 
     def _set_neighbours(self, arrays: dict[str, NDArray[Any]]) -> None:
         prefixes = {f"neighbours.{z}": name for z, name in enumerate(self.data_.domains)}

@@ -41,9 +41,9 @@ class Trial:
 
         Bridges do most for people who are new in a domain, and of these the held-out ratings of known people cannot
         tell. So a bridge is left out only where it surely does harm, or surely much less good than others. Links that
-        are wrong harm every domain, and a small one has too few ratings to show it: ties that surely harm another
-        domain are used here only where they surely help. Attributes that help known people nowhere say nothing, which
-        would mislead those who are new.
+        are wrong harm every domain, and a small one has too few ratings to be sure of it: ties that surely harm another
+        domain are used here only where they seem to help. Attributes that do not help known people of all domains
+        together say nothing, which would mislead those who are new.
         """
         if name not in self._chosen:
             best = max(self.fits, key=lambda ties: float(np.sum(self._met(name, ties))))
@@ -56,7 +56,7 @@ class Trial:
                 if (ties.attributes or ties.inside) and not self._helps(ties):
                     return False
                 others = (other for other in self.fits[ties].domains if other != name)
-                return self._surely(name, ties, APART) or not any(self._surely(other, APART, ties) for other in others)
+                return self._gain(name, ties) > 0 or not any(self._surely(other, APART, ties) for other in others)
 
             self._chosen[name] = max(filter(trusted, self.fits), key=lambda ties: (ties.number, ties == best),
                                      default=APART)
@@ -74,8 +74,11 @@ class Trial:
 
     def _helps(self, ties: Ties) -> bool:
         """Whether held-out ratings of all domains together are better met with these ties than with none."""
-        gains = (self._met(name, ties) - self._met(name, APART) for name in self.fits[ties].domains)
-        return float(sum(map(np.sum, gains))) > 0
+        return sum(self._gain(name, ties) for name in self.fits[ties].domains) > 0
+
+    def _gain(self, name: str, ties: Ties) -> float:
+        """By how much held-out ratings of a domain are better met with these ties than with none, over its people."""
+        return float(np.sum(self._met(name, ties) - self._met(name, APART)))
 
     def weights(self, name: str) -> tuple[float, float, float]:
         """The weights of common clusters and of factors, and what the common clusters gain."""
