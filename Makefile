@@ -2,11 +2,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# With LOCKED=1 an environment gets the versions in lock.txt. A uv.lock would name a registry in each of its lines.
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(LOCKED),-c lock.txt)
 DATA   := $(if $(PCLF_DATA),PCLF_DATA=$(abspath $(PCLF_DATA)),)
 
 .DEFAULT_GOAL := help
 PYTHONS := python3.11 python3.12 python3.13 python3.14
-.PHONY: help demo serve test coverage check attack lowest versions bench reproduce docs refresh examples gpu clean
+.PHONY: help demo serve test coverage check attack lowest versions lock bench reproduce docs refresh examples gpu clean
 
 help:            ## list these words
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -38,8 +40,13 @@ versions:        ## all tests with every Python that is here, each in an environ
 	@found=; for python in $(PYTHONS); do \
 	  $$python -c '' 2>/dev/null || { echo "== no $$python here"; continue; }; \
 	  found=1; echo "== $$python"; \
-	  $(MAKE) --no-print-directory VENV=.venv-$$python PYTHON=$$python test || exit 1; \
+	  $(MAKE) --no-print-directory VENV=.venv-$${python##*/} PYTHON=$$python test || exit 1; \
 	done; test -n "$$found"
+
+lock: $(VENV)/.dev            ## write lock.txt: the newest versions of all that development needs, on every system
+	@$(PIP) uv
+	@$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --extra dev --extra docs \
+	  --no-header --no-annotate --no-emit-index-url --output-file lock.txt pyproject.toml
 
 bench: $(VENV)/.dev           ## measure speed here; JSON lines under benchmarks/results
 	@$(DATA) $(BIN)/pclf bench --out benchmarks/results
@@ -67,19 +74,19 @@ $(VENV)/.run: pyproject.toml
 	  { echo "pclf needs Python 3.11 or newer; found $$($(PYTHON) --version). Try: make PYTHON=python3.12 demo"; exit 1; }
 	@echo "setting up $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(PIP) -e .
 	@touch $@
 
 $(VENV)/.serve: $(VENV)/.run
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[serve]'
+	@$(PIP) -e '.[serve]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PIP) -e '.[dev]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	@$(PIP) -e '.[docs]'
 	@touch $@
 
 .venv-lowest/.dev: pyproject.toml
@@ -90,5 +97,5 @@ $(VENV)/.docs: $(VENV)/.dev
 
 # The version is named because its CPU build is small where it is at hand; any torch of the extra will do.
 $(VENV)/.gpu: $(VENV)/.dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 triton
+	@$(PIP) torch==2.13.0 triton
 	@touch $@

@@ -1,9 +1,10 @@
 """Hostile and damaged files, by the thousand: `make attack`.
 
-    python benchmarks/attack.py                      # 10,000 models, 10,000 files of ratings, 1,000 archives
+    python benchmarks/attack.py                      # 10,000 models, 10,000 files of ratings, 1,000 folders and archives
     python benchmarks/attack.py --models 500 --ratings 0 --archives 0 --seed 7
 
-A model is changed and given a new checksum, as anybody can; a file of ratings and an archive are damaged. Each must be
+A model, in a file or in a folder, is changed and given new checksums, as anybody can; a file of ratings and an archive
+are damaged. Each must be
 refused by an error of our family, or be read as what it is. Work is done in processes of their own, so that one that
 dies is seen and named. The same seed gives the same attacks; `--only KIND:NUMBER` repeats one with its traceback.
 
@@ -18,9 +19,9 @@ What is counted:
 
 import argparse
 import json
-import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,29 @@ def _ratings():
                                     titles={"films": {f"film {i}": f"Title {i}" for i in range(9)}})
 
 
+def _shops():
+    """Two shops with people and things in common, in which taste says who buys what."""
+    import pclf
+
+    rng, frames = np.random.default_rng(2), {}
+    taste = np.tile([[0.7, 0.1] * 6, [0.1, 0.7] * 6], (30, 1))
+    for name in ("old shop", "new shop"):
+        user, item = np.nonzero(rng.random(taste.shape) < taste)
+        frames[name] = {"user": user, "item": [f"thing {i}" for i in item], "rating": rng.integers(1, 6, len(user)),
+                        "when": rng.integers(1, 10**6, len(user))}
+    return pclf.Ratings.from_frames(frames, scale=(1, 5), time_col="when", shared_users=True, shared_items=True)
+
+
+def _events():
+    """What people played, how often and when."""
+    import pclf
+
+    rng = np.random.default_rng(3)
+    user, item = np.divmod(rng.permutation(15 * 10)[:70], 10)
+    return pclf.Ratings.from_events({"songs": (user, item, rng.integers(1, 10**6, 70), rng.integers(1, 9, 70))},
+                                    time_col=True, weight_col=True)
+
+
 def _tied_ratings(shared):
     """Three catalogues whose items have attributes of every kind; with common people, or without."""
     import pclf
@@ -76,7 +100,8 @@ def _tied_ratings(shared):
 
 
 def _fitted():
-    """A small model of every kind; of PCLF also with factors, which people tie together, or attributes alone."""
+    """A small model of every kind; of PCLF as published, and with all it has: factors that people, things or attributes
+    tie, choices, what they say about another catalogue, neighbours; of ratings and of events."""
     import pclf
     from pclf.models import create
 
@@ -94,22 +119,39 @@ def _fitted():
         yield pclf.PCLF(**tied, bridges=("attributes",), common_weight=0.5, factor_weight=1.0,
                         ).fit(_tied_ratings(shared=False))
         yield pclf.PCLF(**tied).fit(_tied_ratings(shared=True))
+        yield pclf.PCLF(**tied).fit(_events())
+        yield _with_neighbours(pclf.PCLF(**tied).fit(_shops()))
+
+
+def _with_neighbours(model):
+    """Neighbours in every domain: so few ratings would not ask for them."""
+    from pclf import neighbours
+
+    for name, d in model.data_.domains.items():
+        rows = model.factors_[name].domains[name]
+        left = neighbours.left_of(rows, rows.user_rows(np.arange(d.n_users, dtype=np.int32)), d.user, d.item, d.value)
+        model.neighbours_[name] = next(neighbours.learn(*left, (1.0,)))
+    return model
 
 
 class Models:
     """A saved model of each kind, changed and signed anew without the key."""
 
-    def __init__(self, folder):
+    @staticmethod
+    def prepare(made):
+        for i, model in enumerate(_fitted()):
+            model.save(made / f"model {i}", key=KEY)
+
+    def __init__(self, folder, made):
         import pclf
         from pclf import storage
 
         self.path, self.whole, self.said = folder / "model", [], []
         self.storage, self.pclf = storage, pclf
-        for model in _fitted():
-            model.save(self.path, key=KEY)
-            manifest, arrays = storage.read(self.path)
-            self.whole.append((json.dumps(manifest), arrays, self.path.read_bytes()))
-            self.said.append(self._say(pclf.load(self.path, key=KEY)))
+        for path in sorted(made.glob("model *")):
+            manifest, arrays = storage.read(path)
+            self.whole.append((json.dumps(manifest), arrays, path.read_bytes()))
+            self.said.append(self._say(pclf.load(path, key=KEY)))
 
     def attack(self, rng):
         from safetensors.numpy import save_file
@@ -167,8 +209,7 @@ class Models:
             out += ratings
             if hasattr(model, "fold_in") and d.n_items:
                 out += self._newcomers(model, name, d)
-        if any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in out):
-            raise Failure("a number that is none")
+        _check_finite(out)
         return out
 
     def _newcomers(self, model, name, d):
@@ -179,6 +220,11 @@ class Models:
             out.append(np.array([r.score for r in model.recommend(other, guest, n=2)]))
             visitors = model.predict(other, d.users.ids[0], target.items.ids[0], user_domain=name)
             out += [visitors, model.predict_proba(other, guest, target.items.ids[0])]
+        lists = model.recommend(name, [guest], n=3, diversity=0.5, boosts={item: 2.0})
+        out.append(np.array([r.score for r in lists[0]]))
+        if getattr(model, "lists_", None) is not None:
+            found = model.embeddings(name, 4)
+            out += [found.vectors, found.embedding(guest)]
         if name in model.factors_:
             said = [model.explain(name, d.users.ids[0], item), model.explain(name, guest, item)]
             out += [np.array([x.prediction, *(taste.effect for taste in x.tastes), *(n.likeness for n in x.nearest)])
@@ -192,6 +238,140 @@ class Models:
             out.append(model.predict(name, d.users.ids[0], [new, model.fold_in_item(name, attributes=facts)]))
             out.append(known.encode([facts]).toarray().ravel())
         return out
+
+
+def _check_finite(said):
+    if any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in said):
+        raise Failure("a number that is none")
+
+
+class Folders:
+    """A model whose users are in Parquet parts: what all parts have in common, or a part, changed and sealed anew."""
+
+    @staticmethod
+    def prepare(made):
+        import pclf
+
+        for name, n, levels in (("films", 9, 5), ("books", 7, 5)):
+            rng = np.random.default_rng(n)
+            rows = "".join(f"u{u},{name} {i},{rng.integers(1, levels + 1)}\n" for u in range(20) for i in range(n) if rng.random() < 0.6)
+            (made / f"{name}.csv").write_text("user,item,rating\n" + rows)
+        files = pclf.RatingFiles({name: made / f"{name}.csv" for name in ("films", "books")}, shared_users=True)
+        small = {"n_user_clusters": 3, "n_common_clusters": 2, "n_specific_clusters": 2, "max_iter": 2}
+        pclf.PCLF.paper(**small).fit(files, engine="disk", work=made / "work").save(made / "model", key=KEY)
+
+    def __init__(self, folder, made):
+        import pclf
+        from pclf import storage
+        from pclf.models import disk
+
+        self.pclf, self.storage, self.shared = pclf, storage, disk.SHARED
+        self.whole, self.path = made / "model", folder / "model"
+        manifest, self.arrays = storage.read(self.whole / self.shared)
+        self.manifest = json.dumps(manifest)
+        self.people = [f"u{u}" for u in range(0, 20, 4)]
+        # A part that has somebody in it, of each domain: most are empty, and are not asked for.
+        self.parts = [(z, part) for part, sizes in enumerate(self.arrays["model.people.part_users"])
+                      for z, n in enumerate(sizes) if n]
+        self.said = self._say(pclf.load(self.whole, key=KEY))
+
+    def attack(self, rng):
+        from pyarrow import parquet
+        from safetensors.numpy import save_file
+
+        from pclf.blocks.people import checksum, path_of
+
+        shutil.rmtree(self.path, ignore_errors=True)
+        shutil.copytree(self.whole, self.path)
+        manifest, arrays = json.loads(self.manifest), {name: a.copy() for name, a in self.arrays.items()}
+        z, number = rng.choice(self.parts)
+        part, resigned = path_of(self.path, z, number), rng.random() < 0.85
+        if not resigned:
+            file = rng.choice([part, self.path / self.shared])
+            file.write_bytes(_damaged(rng, file.read_bytes()))
+        else:
+            if rng.random() < 0.6:
+                parquet.write_table(_changed_table(rng, parquet.read_table(part)), part)
+                manifest["extra"]["people"]["seals"][number][z] = checksum(part)
+            elif rng.random() < 0.4:
+                _change_json(rng, manifest)
+            else:
+                _change_array(rng, arrays)
+            text = json.dumps(manifest)
+            arrays = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+            save_file(arrays, self.path / self.shared, {"pclf": text, "sha256": self.storage._digest(text, arrays)})
+        return self._judged(resigned)
+
+    def _judged(self, resigned):
+        try:
+            said = self._say(self.pclf.load(self.path))
+        except (self.pclf.errors.ModelFileError, self.pclf.errors.UnknownNameError) as error:
+            if len(str(error)) > 4000:
+                raise Failure(f"a message of {len(str(error)):,} characters") from error
+            return "refused"
+        if len(said) == len(self.said) and all(np.array_equal(a, b) for a, b in zip(said, self.said, strict=True)):
+            return "the same"
+        try:
+            self._say(self.pclf.load(self.path, key=KEY))
+        except self.pclf.errors.PclfError:
+            return "another"
+        raise Failure("a changed model was accepted as the one that was saved")
+
+    def _say(self, model):
+        out = []
+        for name in ("films", "books"):
+            d = model.data_.domains.get(name)
+            if d is None:
+                raise self.pclf.errors.UnknownNameError(name)      # what was renamed is not asked for
+            lists = model.recommend(name, self.people, n=3)
+            out += [np.where(lists.codes >= 0, lists.scores, d.scale.low), lists.codes]
+            ratings = [model.predict(name, self.people, [d.items.ids[i]] * len(self.people)) for i in range(d.n_items)]
+            guest = model.fold_in({name: {d.items.ids[0]: d.scale.high}})
+            out += [*ratings, np.array([r.score for r in model.recommend(name, guest, n=2)])]
+            if not all(((values >= d.scale.low - 1e-9) & (values <= d.scale.high + 1e-9)).all() for values in ratings):
+                raise Failure("a number that is none, or is off the scale")
+        _check_finite(out)
+        return out
+
+
+def _changed_table(rng, table):
+    """A table of Parquet with something changed in a column: a type, a number, a row, the column itself."""
+    import pyarrow as pa
+
+    name = rng.choice(table.column_names)
+    place, values = table.column_names.index(name), table[name].to_pylist()
+    odd = [0, 1, -1, 5, 255, 2**31 - 1, -2**31, 2**62, 0.5, -0.5, 1e300, float("nan"), float("inf"), None, "x"]
+    what = rng.randrange(8)
+    if what < 3:
+        at = rng.randrange(len(values))
+        if isinstance(values[at], list) and values[at]:
+            values[at] = list(values[at])
+            values[at][rng.randrange(len(values[at]))] = rng.choice(odd)
+        else:
+            values[at] = rng.choice(odd)
+    elif what == 3:
+        values[rng.randrange(len(values))] = rng.choice([None, [], [1], values[0]])
+    elif what == 4:
+        rng.shuffle(values)
+    elif what == 5:
+        return table.drop_columns([name])
+    elif what == 6:
+        return rng.choice([table.slice(1), table.slice(0, 0), pa.concat_tables([table, table]),
+                           table.append_column("x", table[name]), table.rename_columns([f"{n}x" for n in table.column_names])])
+    else:
+        kinds = [pa.int64(), pa.int8(), pa.uint64(), pa.float16(), pa.float64(), pa.string(), pa.binary(), pa.null(),
+                 *(pa.list_(of) for of in (pa.int64(), pa.uint8(), pa.uint16(), pa.int32(), pa.float64(), pa.float32(), pa.string()))]
+        try:
+            return table.set_column(place, name, table[name].cast(rng.choice(kinds)))
+        except pa.ArrowException:
+            return table.set_column(place, name, pa.nulls(len(table)))
+    kind = table[name].type
+    for wish in (kind, None):
+        try:
+            return table.set_column(place, name, pa.array(values, wish))
+        except (pa.ArrowException, OverflowError, TypeError):
+            continue
+    return table.drop_columns([name])
 
 
 def _change_array(rng, arrays):
@@ -269,7 +449,7 @@ ODD = ["\x00", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029
 class Files:
     """Ratings and tables of attributes as CSV and its cousins, Parquet and packed, damaged."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, made):
         import gzip
 
         import pyarrow as pa
@@ -393,7 +573,7 @@ class Archives:
 
     FILES: ClassVar = {"ml-100k/u.data": b"1\t1\t5\t0\n2\t1\t4\t0\n" * 40, "ml-100k/u.item": b"1|Heat|x\n", "ml-100k/README": b"r"}
 
-    def __init__(self, folder):
+    def __init__(self, folder, made):
         from pclf.datasets import _fetch
         from pclf.errors import DownloadError
 
@@ -437,13 +617,19 @@ class Archives:
         return "the same"
 
 
-KINDS = {"models": Models, "ratings": Files, "archives": Archives}
+KINDS = {"archives": Archives, "folders": Folders, "ratings": Files, "models": Models}     # the longest last
 
 
-def batch(kind, start, stop, seed, note):
+def prepare(kind, made):
+    """Whatever the attacks on a kind need that takes long, once."""
+    if hasattr(KINDS[kind], "prepare"):
+        KINDS[kind].prepare(made)
+
+
+def batch(kind, start, stop, seed, note, made):
     """Some attacks in this process; what came of each goes to `note`, so that a death is known by its number."""
     with tempfile.TemporaryDirectory() as folder, note.open("a") as out:
-        attacker = KINDS[kind](Path(folder))
+        attacker = KINDS[kind](Path(folder), made)
         for number in range(start, stop):
             out.write(f"{number} ")
             out.flush()
@@ -455,14 +641,14 @@ def batch(kind, start, stop, seed, note):
             out.write(came.replace("\n", " ") + "\n")
 
 
-def run(kind, n, seed, until):
+def run(kind, n, seed, until, made):
     """All attacks of a kind, in processes of BATCH each; a process that dies is followed by another."""
     came, failed, start = Counter(), [], 0
     while start < n and time.monotonic() < until:
         stop = min(n, start + BATCH)
         with tempfile.TemporaryDirectory() as folder:
             note = Path(folder) / "note"
-            words = [sys.executable, __file__, "--batch", kind, str(start), str(stop), str(seed), str(note)]
+            words = [sys.executable, __file__, "--batch", kind, str(start), str(stop), str(seed), str(note), str(made)]
             try:
                 done = subprocess.run(words, capture_output=True, text=True, check=False,
                                       timeout=max(5, min(900, until - time.monotonic())))
@@ -492,27 +678,29 @@ def main():
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--models", type=int, default=10_000)
     ask.add_argument("--ratings", type=int, default=10_000)
+    ask.add_argument("--folders", type=int, default=1_000)
     ask.add_argument("--archives", type=int, default=1_000)
     ask.add_argument("--seed", type=int, default=0)
-    ask.add_argument("--seconds", type=float, default=1e9, help="stop after so many, a third for each kind")
+    ask.add_argument("--seconds", type=float, default=1e9, help="stop after so many, shared by the kinds")
     ask.add_argument("--only", help="KIND:NUMBER, with its traceback")
-    ask.add_argument("--batch", nargs=5, help=argparse.SUPPRESS)
+    ask.add_argument("--batch", nargs=6, help=argparse.SUPPRESS)
     options = ask.parse_args()
     if options.batch:
-        kind, start, stop, seed, note = options.batch
-        return batch(kind, int(start), int(stop), int(seed), Path(note))
+        kind, start, stop, seed, note, made = options.batch
+        return batch(kind, int(start), int(stop), int(seed), Path(note), Path(made))
     if options.only:
         kind, number = options.only.split(":")
-        with tempfile.TemporaryDirectory() as folder:
-            print(KINDS[kind](Path(folder)).attack(random.Random(f"{kind} {options.seed} {number}")))
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as made:
+            prepare(kind, Path(made))
+            print(KINDS[kind](Path(folder), Path(made)).attack(random.Random(f"{kind} {options.seed} {number}")))
         return 0
-    all_failed = []
-    for kind in KINDS:
-        if getattr(options, kind):       # what is compiled once does not count
-            subprocess.run([sys.executable, __file__, "--batch", kind, "0", "0", "0", os.devnull], check=False,
-                           capture_output=True)
-        began = time.monotonic()
-        came, failed = run(kind, getattr(options, kind), options.seed, began + options.seconds / 3)
+    all_failed, kinds, seconds = [], [kind for kind in KINDS if getattr(options, kind)], options.seconds
+    for i, kind in enumerate(kinds):
+        with tempfile.TemporaryDirectory() as made:
+            prepare(kind, Path(made))
+            began = time.monotonic()             # what is fitted and compiled once does not count
+            came, failed = run(kind, getattr(options, kind), options.seed, began + seconds / (len(kinds) - i), made)
+        seconds -= time.monotonic() - began      # what one kind leaves, the next may take
         all_failed += failed
         counts = ", ".join(f"{came[what]:,} {what}" for what in ("refused", "the same", "another", "FAILED"))
         print(f"{kind:<9} {sum(came.values()):>7,} tried: {counts} ({time.monotonic() - began:.0f} s)", flush=True)

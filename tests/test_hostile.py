@@ -1,11 +1,15 @@
 """Damaged and hostile ratings: refused in words of one family, or read without losing a row."""
 
+import ast
+import builtins
 import gzip
 import os
+import re
 import subprocess
 import sys
 import time
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +18,7 @@ from pyarrow import parquet
 
 import pclf
 from pclf.data import Ratings, Scale, Vocabulary, files
-from pclf.errors import DataError, MissingFileError, PclfError, UnknownNameError, brief, visible
+from pclf.errors import ArgumentError, DataError, MissingFileError, PclfError, UnknownNameError, brief, visible
 
 ROWS = [(f"u{u}", f"i{i}", (u * i) % 5 + 1) for u in range(10) for i in range(6)]
 
@@ -208,6 +212,41 @@ def test_one_family_for_what_is_raised_on_purpose(tmp_path):
                  lambda: tables.check(tmp_path / "none" / "x.csv")):
         with pytest.raises(PclfError):
             call()
+
+
+# Errors of another family that Python or a parser asks for by their type: of modules, Ctrl-C, JSON, pydantic, zip.
+ASKED_FOR = {("__init__.py", "AttributeError"), ("models/__init__.py", "AttributeError"), ("door.py", "ValueError"),
+             ("cli/__init__.py", "KeyboardInterrupt"), ("cli/commands.py", "KeyboardInterrupt"),
+             ("evaluate/compare.py", "KeyboardInterrupt"), ("service/answers.py", "ValueError"),
+             ("datasets/_fetch.py", "zipfile.BadZipFile")}
+
+
+def test_no_line_raises_an_error_of_python_where_the_family_has_one():
+    root, found = Path(pclf.__file__).parent, set()
+    for file in root.rglob("*.py"):
+        raised = [node.exc for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Raise)]
+        names = {ast.unparse(exc.func if isinstance(exc, ast.Call) else exc) for exc in raised if exc is not None}
+        found |= {(file.relative_to(root).as_posix(), name) for name in names
+                  if (hasattr(builtins, name) or re.fullmatch(r"\w+\.\w+", name)) and name != "typer.BadParameter"}
+    assert found == ASKED_FOR
+
+
+@pytest.mark.parametrize("call", [
+    lambda m: m.recommend("films", "u1", n=2.5), lambda m: m.recommend("films", "u1", n="3"),
+    lambda m: m.fold_in({"films": {"i1": "much"}}), lambda m: m.fit(m.data_, random_state="x"),
+    lambda m: m.fit(m.data_, random_state=-1), lambda m: m.fit(m.data_, n_threads="all"),
+    lambda m: pclf.EASE("x").fit(m.data_), lambda m: pclf.Popular().fit(m.data_).predict("films", "u1", "i1"),
+    lambda m: pclf.PCLF(2, betas=("x",)).fit(m.data_), lambda m: pclf.PCLF(2, user_prior=np.inf).fit(m.data_),
+    lambda m: pclf.PCLF(2, tol=np.nan).fit(m.data_), lambda m: pclf.PCLF(2, hyper={"sweeps": "x"}).fit(m.data_),
+    lambda m: pclf.PCLF(2, hyper={"sweeps": -1}).fit(m.data_), lambda m: pclf.PCLF(2, hyper=3).fit(m.data_),
+    lambda m: pclf.PCLF(2, bridges=3).fit(m.data_),
+])
+def test_settings_and_arguments_that_cannot_be_are_errors_of_the_family(call):
+    user, item, rating = zip(*ROWS, strict=True)
+    data = Ratings.from_arrays({"films": (user, item, rating)})
+    model = pclf.PCLF.paper(n_user_clusters=2, n_common_clusters=2, n_specific_clusters=2, max_iter=2).fit(data)
+    with pytest.raises(ArgumentError):
+        call(model)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="users of Unix")

@@ -189,7 +189,7 @@ def test_recommend_in_batches_equals_one_by_one(fitted, data):
     (lambda m: m.predict("books", "b1", "books 1x"), UnknownNameError, "books 1"),
     (lambda m: m.predict("books", "b100", "books 1"), UnknownNameError, "b100"),
     (lambda m: m.predict("books", "b1", "books 1", rule="mode"), ValueError, "rule must be one of"),
-    (lambda m: m.recommend("books", "b1", n=0), ValueError, "n must be at least 1; got 0"),
+    (lambda m: m.recommend("books", "b1", n=0), ValueError, "n must be a whole number from 1 on; got 0"),
     (lambda m: m.recommend("books", "b1", candidates=["nothing"]), UnknownNameError, "nothing"),
 ])
 def test_bad_requests_say_what_is_wrong(rated, call, error, says):

@@ -1,6 +1,7 @@
 """The house: data flow down the list of rooms, and a room imports only from rooms above it."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pclf
 from pclf import models
 
 ROOT = Path(pclf.__file__).parent
+LOCK = Path(__file__).parents[1] / "lock.txt"
 # From the top down. Engines say what a machine for factors is, so factors come after them; models ask for lists.
 ROOMS = ["errors", "client", "atomic", "progress", "tables", "door", "data", "datasets", "problem", "clusters",
          "engines", "factors", "choice", "neighbours", "serving", "storage", "blocks", "models", "tracking", "evaluate",
@@ -50,6 +52,21 @@ def test_parts_do_not_know_the_models_that_have_them():
     for file in FILES:
         if room_of(file) in ROOMS[:ROOMS.index("serving")] and room_of(file) != "__init__":
             assert "models" not in imported(file, anywhere=True), file
+
+
+@pytest.mark.skipif(not LOCK.is_file(), reason="no source here")
+def test_the_lock_has_what_development_needs_and_names_no_registry():
+    requirements = pytest.importorskip("packaging.requirements")
+    text, locked = LOCK.read_text(encoding="utf-8"), {}
+    assert "://" not in text
+    for line in text.splitlines():
+        found = requirements.Requirement(line)
+        locked.setdefault(found.name, []).append(next(iter(found.specifier)).version)
+    project = tomllib.loads(LOCK.with_name("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = [*project["dependencies"], *(line for extra in project["optional-dependencies"].items()
+                                          if extra[0] in ("serve", "docs", "dev") for line in extra[1])]
+    for one in map(requirements.Requirement, needed):
+        assert one.name == "pclf" or all(map(one.specifier.contains, locked.get(one.name, [""]))), one
 
 
 @pytest.mark.parametrize("name", models.NAMES)

@@ -146,7 +146,8 @@ class Client:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        for left in range(self.retries, -1, -1):
+        left = self.retries
+        while True:
             try:
                 asked = Request(self.address + path, data, headers, method=method)
                 with urlopen(asked, timeout=self.timeout) as answer:
@@ -154,13 +155,13 @@ class Client:
             except HTTPError as error:
                 with error:
                     said, wait = _said(error), error.headers.get("Retry-After", "")
-                if error.code not in (429, 503) or not left:
+                if error.code not in (429, 503) or left <= 0:
                     raise ServiceError(said, error.code) from None
+                left -= 1
                 time.sleep(min(5.0, float(wait) if wait.isdigit() else 1.0))
             except (URLError, OSError) as error:
                 raise ServiceError(f"no service answers at {self.address}: {getattr(error, 'reason', error)}. Start "
                                    f"one with pclf serve.") from None
-        raise AssertionError("the last try answers or fails")
 
 
 def _said(error: HTTPError) -> str:

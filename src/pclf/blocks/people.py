@@ -88,9 +88,10 @@ class People:
         domains: dict[str, Domain] = {}
         rows: list[list[Floats]] = [[] for _ in range(self.n_members)]
         for z, (name, d) in enumerate(self.catalogue.ratings.domains.items()):
-            found = PartFile.read(path_of(self.folder, z, number), self.seals[number][z], self.n_members,
-                                  self.n_clusters)
-            domains[name] = replace(d, users=found.users, user=found.user, item=found.item, value=found.value)
+            path = path_of(self.folder, z, number)
+            found = PartFile.read(path, self.seals[number][z], self.n_members, self.n_clusters)
+            with opening(path):
+                domains[name] = replace(d, users=found.users, user=found.user, item=found.item, value=found.value)
             for member, own in zip(rows, found.memberships, strict=True):
                 member.append(own)
         return replace(self.catalogue.ratings, domains=domains), rows

@@ -124,8 +124,8 @@ class CpuEngine(Threads):
     def __init__(self, dtype: str = "float32", n_threads: int | None = None) -> None:
         if dtype not in ("float32", "float64"):
             raise ArgumentError(f"dtype must be 'float32' or 'float64'; got {dtype!r}.")
-        if n_threads is not None and n_threads < 1:
-            raise ArgumentError(f"n_threads must be at least 1; got {n_threads}. Leave it out to use all cores.")
+        if n_threads is not None and (not isinstance(n_threads, (int, np.integer)) or n_threads < 1):
+            raise ArgumentError(f"n_threads must be at least 1; got {n_threads!r}. Leave it out to use all cores.")
         found = cores()
         if n_threads is not None and n_threads > found:
             warnings.warn(f"n_threads={n_threads} is more than the {found} cores here; using {found}.",

@@ -157,8 +157,8 @@ class Recommender(BaseEstimator):   # type: ignore[misc]
         boosts: {item: what its score is multiplied by}. Items may be given by their titles.
         unknown: what to do about users who are not known: "error", "skip" (no list) or "newcomer".
         """
-        if n < 1:
-            raise ArgumentError(f"n must be at least 1; got {n}.")
+        if not isinstance(n, (int, np.integer)) or n < 1:
+            raise ArgumentError(f"n must be a whole number from 1 on; got {n!r}.")
         target, rank = self._domain(domain), self._rank(rank_by)
         n = min(n, max(1, target.n_items))
         single = users is not None and not is_batch(users)
@@ -432,7 +432,11 @@ def random_numbers(random_state: Any) -> np.random.Generator:
     """From a seed or a generator, that of scikit-learn's kind included."""
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**31)
-    return np.random.default_rng(random_state)
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"random_state must be a whole number from 0 on, a generator or None; got "
+                            f"{random_state!r}.") from None
 
 
 def as_ratings(data: Any) -> Ratings:

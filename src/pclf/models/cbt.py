@@ -48,7 +48,7 @@ class Codebooks(Factorised):
     n_restarts: int
 
     def _sources(self, ratings: Ratings, target: str) -> list[str]:
-        raise TypeError(f"{type(self).__name__} must say from which domains it learns.")
+        raise ArgumentError(f"{type(self).__name__} must say from which domains it learns.")
 
     def _fit(self, ratings: Ratings, rng: np.random.Generator) -> None:
         self._check_settings()

@@ -53,8 +53,8 @@ class Factorised(_Contract):
 
 def check_at_least(low: float, **settings: float) -> None:
     for name, value in settings.items():
-        if not value >= low:
-            raise ArgumentError(f"{name} must be at least {low}; got {value}.")
+        if not isinstance(value, (int, float, np.number)) or not value >= low:
+            raise ArgumentError(f"{name} must be at least {low}; got {value!r}.")
 
 
 def check_whole(low: int, instead: str = "", /, **settings: Any) -> None:

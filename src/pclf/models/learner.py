@@ -11,7 +11,7 @@ import numpy as np
 from pclf.data.events import absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
-from pclf.errors import ArgumentError, EngineError
+from pclf.errors import ArgumentError, EngineError, ModelFileError
 from pclf.factors import learn as factor_model
 from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
@@ -128,7 +128,7 @@ def hyper_of(given: Hyper | Mapping[str, Any] | None) -> Hyper:
     if given is None or isinstance(given, Hyper):
         return given or Hyper()
     try:
-        return Hyper(**given)
-    except TypeError:
+        return Hyper.from_description({**asdict(Hyper()), **given})
+    except (TypeError, ModelFileError) as error:
         known = ", ".join(asdict(Hyper()))
-        raise ArgumentError(f"hyper must have names among: {known}; got {dict(given)!r}.") from None
+        raise ArgumentError(f"hyper must have names among: {known}; got {given!r}: {error}.") from None

@@ -735,7 +735,11 @@ class Mixture(_Contract):
     def _to_values(self, domain: str, ratings: Mapping[Hashable, float]) -> NDArray[np.uint8]:
         """Positions on the scale of ratings by item, or by user."""
         scale = self.data_.domains[domain].scale
-        places, off = scale.locate(np.array(list(ratings.values()), np.float64))
+        try:
+            places, off = scale.locate(np.array(list(ratings.values()), np.float64))
+        except (TypeError, ValueError):
+            raise ArgumentError(f"ratings must be numbers on the scale of {domain!r}, {scale}; got "
+                                f"{brief(list(ratings.values()))}.") from None
         for (name, rating), bad in zip(ratings.items(), off, strict=True):
             if bad:
                 raise ArgumentError(f"the rating of {brief(name)} must be on the scale of {domain!r}, {scale}; got "

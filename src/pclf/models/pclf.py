@@ -403,7 +403,8 @@ class PCLF(Mixture, Recommender):
             check_whole(0, "'auto' or ", n_factors=self.n_factors)
         for name in ratings.domains:
             self._fixed(ratings, name)
-        if self.bridges != "auto" and (isinstance(self.bridges, str) or any(b not in BRIDGES for b in self.bridges)):
+        if self.bridges != "auto" and (not isinstance(self.bridges, (tuple, list))
+                                      or any(b not in BRIDGES for b in self.bridges)):
             raise ArgumentError(f"bridges must be 'auto' or some of {', '.join(map(repr, BRIDGES))} in a tuple; got "
                                 f"{self.bridges!r}.")
         hyper_of(self.hyper)

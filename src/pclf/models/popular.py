@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from pclf.data.ratings import Ratings
 from pclf.door import check_array, check_keys, check_names
+from pclf.errors import ArgumentError
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.people import People
 from pclf.models.unknown import Unknown
@@ -33,8 +34,8 @@ class Ranker(_Contract):
                 user_domain: str | None = None, unknown: Unknown = "error") -> NoReturn:
         """There is no rating to predict: this is an error."""
         self._check_fitted()
-        raise TypeError(f"{type(self).__name__} sorts items and predicts no ratings. Use recommend, or a model of "
-                        f"ratings such as PCLF or Bias.")
+        raise ArgumentError(f"{type(self).__name__} sorts items and predicts no ratings. Use recommend, or a model of "
+                            f"ratings such as PCLF or Bias.")
 
     def predict_codes(self, domain: str, users: NDArray[np.int32], items: NDArray[np.int32], *,
                       rule: str = "mean") -> NoReturn:
