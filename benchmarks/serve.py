@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import quote
@@ -34,6 +35,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from services import Service, ids, small_model  # noqa: E402
+
+import pclf  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serve.jsonl"
 CONNECTIONS, RATINGS_A_SECOND = 64, 50
@@ -132,7 +135,6 @@ def prepared(folder, demo, given):
     import numpy as np
     from scipy.sparse import csr_matrix, save_npz
 
-    import pclf
     from pclf import datasets
 
     path = Path(given) if given else folder / "model"
@@ -251,7 +253,7 @@ def kills(told):
         starts.append(service.start())
         stop = threading.Event()
 
-        def write(life=life, stop=stop):
+        def rate_on(life=life, stop=stop):
             n = 0
             while not stop.is_set():
                 row = f"u{life}-{n}", "films", titles[n % len(titles)], float(1 + n % 5)
@@ -262,14 +264,12 @@ def kills(told):
                 kept[row[:3]] = row[3]
                 n += 1
 
-        writers = [threading.Thread(target=write)]
-        for writer in writers:
-            writer.start()
+        writer = threading.Thread(target=rate_on)
+        writer.start()
         time.sleep(rng.uniform(0.0, 1.2))
         service.kill()
         stop.set()
-        for writer in writers:
-            writer.join()
+        writer.join()
         print(f"\r{life + 1} of {told.times}, {len(kept):,} ratings acknowledged", end="", file=sys.stderr)
     starts.append(service.start())
     status = service.get("/v1/status")
@@ -277,14 +277,17 @@ def kills(told):
         whole = db.execute("PRAGMA integrity_check").fetchone()[0]
         found = {row[:3]: row[3] for row in db.execute("SELECT user_id, domain, item, rating FROM ratings")}
     lost = sum(found.get(key) != value for key, value in kept.items())
+    for version in status["versions"]:                       # each is read and checked against its own checksum
+        pclf.load(service.models / f"v{version['version']:04d}.model")
+    refits = Counter(refit["outcome"] for refit in status["refits"])
     service.stop()
     shutil.rmtree(folder, ignore_errors=True)
     print(file=sys.stderr)
     write(told, "kills", times=told.times, acknowledged=len(kept), lost=lost, database=whole,
-          model=status["model"]["version"], start_median=round(sorted(starts)[len(starts) // 2], 2),
-          start_longest=round(max(starts), 2))
+          model=status["model"]["version"], models_whole=len(status["versions"]), refits=dict(refits),
+          start_median=round(sorted(starts)[len(starts) // 2], 2), start_longest=round(max(starts), 2))
     if lost or whole != "ok":
-        raise SystemExit(f"{lost} acknowledged ratings were lost")
+        raise SystemExit(f"{lost} acknowledged ratings were lost, and the database is {whole}")
 
 
 NASTY = ["", " ", "'; DROP TABLE ratings; --", "<script>alert(1)</script>", "../../../etc/passwd", "%00", "\x00", "\ud800",

@@ -24,6 +24,8 @@ from services import Postgres, Service, bytes_of, ids, small_model
 
 from pclf.errors import StoreError
 from pclf.service import growth, keys, refit, store
+from pclf.service.fresh import Fresh
+from pclf.service.lists import Live
 from pclf.service.settings import Settings
 from pclf.service.shelf import Shelf
 from pclf.service.store import Rating, Store
@@ -461,6 +463,39 @@ def test_a_model_of_many_thousand_people_is_erased_by_code(model, tmp_path):
     assert after.data_["films"].users.ids[1:] == before.data_["films"].users.ids[1:]
     assert np.allclose(after.predict("films", "bo-001", ids("films", 5)),
                        before.predict("films", "bo-001", ids("films", 5)))
+    rows.close()
+
+
+def test_one_id_that_is_two_people_is_placed_as_each_of_them(tmp_path):
+    rng = np.random.default_rng(0)
+    users, things = np.divmod(np.arange(400), 20)
+    data = pclf.Ratings.from_arrays({name: (users, [f"{name}-{i}" for i in things], rng.integers(1, 6, 400))
+                                     for name in ("a", "b")}, scale=(1, 5), shared_users=False)
+    pclf.PCLF(2, 2, 2, n_factors=2, max_iter=2, n_restarts=1).fit(data).save(tmp_path / "two")
+    rows = Store(f"sqlite:///{tmp_path / 'shop.db'}")
+    rows.open()
+    shelf = Shelf(tmp_path / "models", rows)
+    shelf.put_first(tmp_path / "two")
+    rows.rate([Rating("7", "a", "a-1", 1.0), Rating("7", "b", "b-1", 5.0)])
+    fresh = Fresh(rows, shelf.current().known)
+    fresh.apply(*fresh.read())
+    live = Live(shelf.current(), shelf.load(shelf.current())[0], {}, fresh)
+    in_a, in_b = (live.person("7", name).who for name in ("a", "b"))
+    assert in_a.ratings.keys() == {"a"}
+    assert in_b.ratings.keys() == {"b"}
+    after = Live(live.version, live.model, {}, fresh)
+    after.place_again(live)
+    assert after.guests.keys() == live.guests.keys()
+    rows.close()
+
+
+def test_a_refit_that_was_killed_is_not_said_to_run(database):
+    rows = Store(database)
+    rows.open()
+    rows.note({"id": "r", "started": time.time(), "outcome": "running"})
+    assert rows.refits()[0]["outcome"] == "failed"
+    assert rows.lease("refit", "r", 30)
+    assert rows.refits()[0]["outcome"] == "running"
     rows.close()
 
 
