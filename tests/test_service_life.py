@@ -20,7 +20,7 @@ import pclf
 pytest.importorskip("fastapi", reason="the service needs pip install 'pclf[serve]'")
 
 import sqlalchemy as sa
-from services import Postgres, Service, bytes_of, ids, small_model
+from services import Postgres, Service, bytes_of, ids
 
 from pclf.errors import StoreError
 from pclf.service import growth, keys, refit, store
@@ -32,8 +32,8 @@ from pclf.service.store import Rating, Store
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return small_model(tmp_path_factory.mktemp("life") / "demo.model")
+def model(served_model):
+    return served_model
 
 
 @pytest.fixture(scope="module")

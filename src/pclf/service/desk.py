@@ -269,7 +269,8 @@ class Desk:
             "refit_after": self.settings.refit_after, "now": time.time(),
             "domains": [{**facts_of, "coverage": live.coverage.get(facts_of["name"]),
                          "parts": live.model._parts(facts_of["name"]),
-                         "bridges": [{"kind": b.kind, "percent": b.percent, "used": b.used, "text": b.text}
+                         "bridges": [{"kind": b.kind, "percent": b.percent, "visitors": b.visitors, "used": b.used,
+                                      "text": b.text}
                                      for b in live.model.transfer_[facts_of["name"]].bridges.values()],
                          "verdict": live.model.transfer_[facts_of["name"]].text}
                         for facts_of in self.domains()["domains"]]}

@@ -22,7 +22,7 @@ from pclf.data.ratings import Domain
 from pclf.data.vocabulary import Vocabulary
 from pclf.engines.cpu import by_row
 from pclf.errors import ArgumentError, PclfError
-from pclf.models.insight import TOLD, Explanation
+from pclf.models.insight import TOLD, Explanation, Taste
 from pclf.models.mixture import Mixture
 from pclf.models.people import Guest
 from pclf.service.fresh import Fresh
@@ -315,12 +315,19 @@ def in_words(found: Explanation, basis: str, domains: Mapping[str, Domain]) -> s
     if loved:
         word = "know" if domains[loved[0][1]].events else "loved" if loved[0][2] >= 0.99 else "liked"
         said.append(f"Because you {word} {' and '.join(f'“{title}”' for title, _, _ in loved)}.")
-    likes = [f"{taste.value} ({taste.column})" for taste in found.tastes if taste.effect >= TOLD][:REASONS]
+    likes = [_trait(taste) for taste in found.tastes if taste.effect >= TOLD][:REASONS]
     if likes:
-        said.append(f"You like {' and '.join(likes)}.")
+        said.append(f"More of what you like: {', '.join(likes)}.")
     if said:
         return " ".join(said)
     return "Many people like it." if basis == NEWCOMER else "People who rate as you do like it."
+
+
+def _trait(taste: Taste) -> str:
+    """An attribute in a word or two: Japanese, decade 1990, mood."""
+    if isinstance(taste.value, str):
+        return taste.value
+    return taste.column if taste.value is None or taste.value is True else f"{taste.column} {taste.value}"
 
 
 def _place(d: Domain, rating: float) -> float:
