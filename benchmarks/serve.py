@@ -111,12 +111,12 @@ def load(told):
         ask("pclf, ratings")
         number = refit_started(service)
         ask("pclf, ratings and a refit")
-        until, swapped, refit = time.monotonic() + told.patience, False, {}
-        while time.monotonic() < until and not swapped:          # a swap falls into a window: which, is known after it
+        until, refit = time.monotonic() + told.patience, {}
+        while time.monotonic() < until and not is_served(service, refit):
             found = wrk(service.address, paths, WINDOW, told.pace)
             refit = next((r for r in service.get("/v1/status")["refits"] if r["id"] == number), {})
-            swapped = refit.get("ended") is not None
-            windows.setdefault("pclf, paced, the swap" if swapped else "pclf, paced, ratings and a refit", []).append(found)
+            ended = refit.get("ended") is not None               # within this window: from here on each process swaps
+            windows.setdefault("pclf, paced, the swap" if ended else "pclf, paced, ratings and a refit", []).append(found)
         ask("pclf, paced, the swap", seconds=WINDOW, pace=told.pace)
         ask("pclf, paced, ratings", pace=told.pace)
         version = service.get("/v1/domains")["model"]
@@ -133,7 +133,7 @@ def load(told):
           paced_a_second=told.pace, start_seconds=round(began, 2), ratings_kept=sum(kept),
           ratings_refused=len(kept) - sum(kept), ratings_a_second=round(len(kept) / seconds, 1),
           refit=refit.get("outcome"), refit_reason=refit.get("reason"),
-          refit_seconds=round(refit["ended"] - refit["started"], 1) if swapped else None,
+          refit_seconds=round(refit["ended"] - refit["started"], 1) if ended else None,
           version=version, rows=rows, failed=sum(row["failed"] for row in rows if row["what"].startswith("pclf")))
 
 
@@ -246,6 +246,12 @@ def refit_started(service):
     while (answer := service.ask("POST", "/v1/refit")[1])["state"] != "started":
         time.sleep(0.2)
     return answer["refit"]
+
+
+def is_served(service, refit):
+    """Whether every process serves what a refit made, or it made nothing. Each question may go to another process."""
+    return refit.get("ended") is not None and all(
+        refit["version"] in (None, service.get("/v1/domains")["model"]) for _ in range(20))
 
 
 def kills(told):

@@ -37,8 +37,8 @@ def model(served_model):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Postgres(tmp_path_factory.mktemp("postgres")) as running:
+def server():
+    with Postgres() as running:
         yield running
 
 
@@ -59,7 +59,7 @@ def title_list(answer):
     return [entry["title"] for entry in answer["items"]]
 
 
-def test_a_person_is_rated_refitted_erased_and_gone_in_either_database(database, model, tmp_path):
+def test_a_person_is_rated_refitted_erased_and_gone_in_either_database(database, model, tmp_path, request):
     """From the first rating to the last byte: the whole way, through a refit, a rollback and an erasure."""
     secret, words = "mrs-erasable-7391", ("films", "books")
     with Service(tmp_path / "s", model, db=database) as service:
@@ -103,23 +103,32 @@ def test_a_person_is_rated_refitted_erased_and_gone_in_either_database(database,
                            for row in db.execute(sa.select(table))])
     rows.close()
     assert secret not in dump
-    if database.startswith("sqlite"):
-        assert secret.encode() not in bytes_of(tmp_path)
+    files = tmp_path if database.startswith("sqlite") else pages_of(request.getfixturevalue("server"), database)
+    assert secret.encode() not in bytes_of(files)
 
 
-def test_erasure_from_the_pages_of_postgresql(server, tmp_path):
-    """Deleted rows stay in the files of a table until it is rewritten."""
-    rows = Store(server.new_database())
-    rows.open()
-    rows.rate([Rating("mr-on-disk-5521", "films", "x", 5.0)])
-    rows.forget("mr-on-disk-5521")
-    rows.scrub(rows.erased())
+def pages_of(server, database):
+    """The folder of the tables of a PostgreSQL server, with everything written to it."""
+    rows = Store(database, patience=60)
     with rows.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         db.execute(sa.text("CHECKPOINT"))
     rows.close()
-    tables = server.folder / "data" / "base"
-    assert b"schema_version" in bytes_of(tables)
-    assert b"mr-on-disk-5521" not in bytes_of(tables)
+    return server.folder / "data" / "base"
+
+
+def test_erasure_from_the_pages_and_the_statistics_of_postgresql(server):
+    """Deleted rows stay in the files of a table until it is rewritten, and frequent values in those of statistics."""
+    rows = Store(server.new_database())
+    rows.open()
+    rows.rate([Rating("mr-on-disk-5521", "films", f"x-{i}", 5.0) for i in range(300)])
+    with rows.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        db.execute(sa.text("ANALYZE"))
+    assert b"mr-on-disk-5521" in bytes_of(pages_of(server, rows.url))
+    rows.forget("mr-on-disk-5521")
+    rows.scrub(rows.erased())
+    assert b"schema_version" in bytes_of(pages_of(server, rows.url))
+    assert b"mr-on-disk-5521" not in bytes_of(pages_of(server, rows.url))
+    rows.close()
 
 
 def test_a_refit_that_is_worse_or_fails_leaves_the_old_model(model, tmp_path):

@@ -34,6 +34,7 @@ from pclf.service.store import Store, Version
 
 LEASE = "refit"
 HELD = 30.0                # seconds that a lease lasts without being renewed
+PATIENCE = 3600            # seconds for a statement: all ratings are read, and whole tables rewritten
 ONE_IN = 10                # ratings that one is held out of
 FEWEST = 50                # held-out ratings that can tell anything
 JUDGED = 400               # people whose lists are looked at
@@ -197,7 +198,7 @@ def broken(model: Mixture, data: Ratings, held: Mapping[str, NDArray[np.bool_]],
 
 def start(settings: Settings, job: str, number: str) -> int:
     """Do a job under the lease, of which there is one for all processes. Returns the exit code."""
-    store = Store(settings.db)
+    store = Store(settings.db, PATIENCE)
     store.open()
     if not store.lease(LEASE, number, HELD):
         return 3
