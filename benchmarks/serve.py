@@ -38,6 +38,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from services import Service, free_port, ids, small_model  # noqa: E402
 
 import pclf  # noqa: E402
+from pclf.bench import commit, machine  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serve.jsonl"
 CONNECTIONS, RATINGS_A_SECOND, WINDOW = 64, 50, 3
@@ -389,10 +390,8 @@ def say(row):
 
 
 def write(told, word, **found):
-    import platform
-
-    row = {"word": word, "cores": os.cpu_count(), "machine": platform.processor() or platform.machine(), "load": round(os.getloadavg()[0], 1),
-           **found}
+    row = {"word": word, "commit": commit(), "machine": machine(), "cores": os.cpu_count(),
+           "load": round(os.getloadavg()[0], 1), **found}
     print(json.dumps(row))
     if told.out:
         with RESULTS.open("a", encoding="utf-8") as file:
