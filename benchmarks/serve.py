@@ -5,9 +5,10 @@
     python benchmarks/serve.py kills --times 100     # kill -9 at random moments under write load
     python benchmarks/serve.py fuzz --requests 10000 # requests made from the OpenAPI document, and damaged
 
-`load` needs wrk (apt install wrk), since a load generator in Python would take the core that it measures. Beside the
-service it measures, with the same connections and people, two things that do less: FastAPI that answers a constant
-(`plain`), and FastAPI with implicit's ALS (`implicit`), where the package is installed. Each word appends a row to
+`load` needs wrk (apt install wrk), since a load generator in Python would take the core that it measures. 64 connections
+ask as fast as they are answered, and then, while the refit goes on to its swap, at a pace (--pace). Beside the service it
+measures, with the same connections and people, two things that do less: FastAPI that answers a constant (`plain`), and
+FastAPI with implicit's ALS (`implicit`), by a Python that has these (--peers). Each word appends a row to
 benchmarks/results/serve.jsonl with --out.
 """
 
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import quote
@@ -33,10 +35,13 @@ from urllib.parse import quote
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from services import Service, ids, small_model  # noqa: E402
+from services import Service, free_port, ids, small_model  # noqa: E402
+
+import pclf  # noqa: E402
+from pclf.bench import commit, machine  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "serve.jsonl"
-CONNECTIONS, RATINGS_A_SECOND = 64, 50
+CONNECTIONS, RATINGS_A_SECOND, WINDOW = 64, 50, 3
 PLAIN = '''
 from fastapi import FastAPI
 app = FastAPI()
@@ -48,34 +53,39 @@ async def recommend(id: str, domain: str, n: int = 10):
     return ANSWER
 '''
 IMPLICIT = '''
+import json
+from pathlib import Path
 from fastapi import FastAPI
 from implicit.als import AlternatingLeastSquares
 from scipy.sparse import load_npz
 
 app, made = FastAPI(), {}
-for name in NAMES:
-    rows = load_npz(f"FOLDER/{name}.npz").tocsr()
+for file in Path(".").glob("*.npz"):
+    rows, (users, items) = load_npz(file).tocsr(), json.loads(file.with_suffix(".json").read_text())
     model = AlternatingLeastSquares(factors=64, iterations=5, num_threads=1, random_state=0)
     model.fit(rows, show_progress=False)
-    made[name] = model, rows
+    made[file.stem] = model, rows, {user: code for code, user in enumerate(users)}, items
 
 @app.get("/v1/users/{id}/recommend")
-def recommend(id: int, domain: str, n: int = 10):
-    model, rows = made[domain]
-    user = id % rows.shape[0]
+def recommend(id: str, domain: str, n: int = 10):
+    model, rows, users, titles = made[domain]
+    user = users[id]
     items, scores = model.recommend(user, rows[user], N=n)
-    return {"id": "x", "model": 1, "items": [{"item": int(i), "score": float(s)} for i, s in zip(items, scores)]}
+    return {"id": "x", "model": 1, "items": [{"item": titles[i], "score": float(s)} for i, s in zip(items, scores)]}
 '''
+PEERS = {"plain": PLAIN, "implicit": IMPLICIT}
 LUA = """
-local paths = {}
-for line in io.lines("PATHS") do paths[#paths + 1] = line end
-math.randomseed(SEED)
+local paths = {{}}
+for line in io.lines("{paths}") do paths[#paths + 1] = line end
+math.randomseed({seed})
 request = function() return wrk.format("GET", paths[math.random(#paths)]) end
+-- paced
+delay = function() return math.random(0, {longest:.0f}) end
 """
 
 
 def load(told):
-    """Recommendations a second and their latencies: alone, while a refit runs, and while the model is swapped."""
+    """Recommendations a second and their latencies: alone, while ratings come, while a refit runs, and at the swap."""
     if shutil.which("wrk") is None:
         raise SystemExit("load needs wrk: apt install wrk")
     folder = Path(tempfile.mkdtemp(prefix="pclf-load-"))
@@ -83,48 +93,57 @@ def load(told):
     paths = folder / "paths"
     paths.write_text("\n".join(f"/v1/users/{quote(str(user), safe='')}/recommend?domain={domain}&n=10"
                                for domain, users in people.items() for user in users))
-    rows = []
-    for name, start in (("plain", plain), ("implicit", with_implicit)):
-        with start(folder, told) as address:
-            if address:
-                rows.append({"what": name, **wrk(address, paths, told.seconds)})
-                say(rows[-1])
-    service = Service(folder / "service", model, "--workers", str(told.workers), "--log-level", "warning",
-                      "--tolerance", "1")
+    windows, service = {}, Service(folder / "service", model, "--workers", str(told.workers), "--tolerance", "1")
+
+    def ask(phase, address=service.address, seconds=told.seconds, pace=0):
+        windows.setdefault(phase, []).append(wrk(address, paths, seconds, pace))
+
+    for name, python in (("plain", sys.executable), ("implicit", told.peers)):
+        if python:
+            with App(folder, name, python, told.workers) as address:
+                ask(name, address)
     began = service.start()
     try:
         lists_are_made(service)
-        phases = {"alone": [], "ratings": [], "refit": [], "swap": []}
-        phases["alone"].append(wrk(service.address, paths, told.seconds))
-        stop, kept = threading.Event(), []
-        writer = threading.Thread(target=rating, args=(service.port, people, items, stop, kept))
+        ask("pclf")
+        stop, kept, since = threading.Event(), [], time.monotonic()
+        writer = threading.Thread(target=rating, args=(service.port, people, items, stop, kept), daemon=True)
         writer.start()
-        phases["ratings"].append(wrk(service.address, paths, told.seconds))
-        service.ask("POST", "/v1/refit")
-        until = time.monotonic() + told.patience
-        while time.monotonic() < until:
-            found = wrk(service.address, paths, 3)
-            status = service.get("/v1/status")
-            swapped = status["model"]["version"] > 1
-            phases["swap" if swapped else "refit"].append(found)
-            if swapped and len(phases["swap"]) >= 2:
-                break
-        outcome = service.get("/v1/status")["refits"][0]
+        ask("pclf, ratings")
+        number = refit_started(service)
+        ask("pclf, ratings and a refit")
+        until, refit = time.monotonic() + told.patience, {}
+        while time.monotonic() < until and not is_served(service, refit):
+            found = wrk(service.address, paths, WINDOW, told.pace)
+            refit = next((r for r in service.get("/v1/status")["refits"] if r["id"] == number), {})
+            ended = refit.get("ended") is not None               # within this window: from here on each process swaps
+            windows.setdefault("pclf, paced, the swap" if ended else "pclf, paced, ratings and a refit", []).append(found)
+        ask("pclf, paced, the swap", seconds=WINDOW, pace=told.pace)
+        ask("pclf, paced, ratings", pace=told.pace)
+        version = service.get("/v1/domains")["model"]
         stop.set()
         writer.join()
+        seconds = time.monotonic() - since
     finally:
         service.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    for name, found in phases.items():
-        if found:
-            rows.append({"what": f"pclf, {name}", "a_second": round(sum(f["a_second"] for f in found) / len(found)),
-                         "p50_ms": max(f["p50_ms"] for f in found), "p99_ms": max(f["p99_ms"] for f in found),
-                         "failed": sum(f["failed"] for f in found), "windows": len(found)})
-            say(rows[-1])
-    by_name = {row["what"]: row["a_second"] for row in rows}
-    write(told, "load", data="demo" if told.demo else "ml-1m and goodbooks", workers=told.workers,
-          start_seconds=round(began, 2), connections=CONNECTIONS, ratings_kept=sum(kept), ratings_refused=len(kept) - sum(kept),
-          refit=outcome["outcome"], rows=rows, of_plain=round(by_name["pclf, alone"] / by_name["plain"], 2))
+    rows = [{"what": name, **together(found)} for name, found in windows.items()]
+    for row in rows:
+        say(row)
+    write(told, "load", data="demo" if told.demo else "ml-1m and goodbooks", workers=told.workers, connections=CONNECTIONS,
+          paced_a_second=told.pace, start_seconds=round(began, 2), ratings_kept=sum(kept),
+          ratings_refused=len(kept) - sum(kept), ratings_a_second=round(len(kept) / seconds, 1),
+          refit=refit.get("outcome"), refit_reason=refit.get("reason"),
+          refit_seconds=round(refit["ended"] - refit["started"], 1) if ended else None,
+          version=version, rows=rows, failed=sum(row["failed"] for row in rows if row["what"].startswith("pclf")))
+
+
+def together(windows):
+    """Figures of some windows: latencies are those of the worst window, which is no better than of all."""
+    return {"asked": sum(w["asked"] for w in windows), "failed": sum(w["failed"] for w in windows),
+            "a_second": round(sum(w["a_second"] for w in windows) / len(windows)),
+            **{name: max(w[name] for w in windows) for name in ("p50_ms", "p90_ms", "p99_ms", "longest_ms")},
+            "windows": len(windows)}
 
 
 def prepared(folder, demo, given):
@@ -132,7 +151,6 @@ def prepared(folder, demo, given):
     import numpy as np
     from scipy.sparse import csr_matrix, save_npz
 
-    import pclf
     from pclf import datasets
 
     path = Path(given) if given else folder / "model"
@@ -143,6 +161,7 @@ def prepared(folder, demo, given):
     data, rng = pclf.load(path).data_, np.random.default_rng(0)
     for name, d in data.domains.items():
         save_npz(folder / f"{name}.npz", csr_matrix((d.ratings, (d.user, d.item)), shape=(d.n_users, d.n_items)))
+        (folder / f"{name}.json").write_text(json.dumps([list(map(str, ids.ids)) for ids in (d.users, d.items)]))
     people = {name: [d.users.ids[i] for i in rng.permutation(d.n_users)] for name, d in data.domains.items()}
     return path, people, {name: list(d.items.ids) for name, d in data.domains.items()}
 
@@ -150,16 +169,14 @@ def prepared(folder, demo, given):
 class App:
     """Another service for the same questions, by uvicorn with as many workers."""
 
-    def __init__(self, folder, name, text, workers):
-        (folder / f"{name}.py").write_text(text)
-        self.folder, self.name, self.workers = folder, name, workers
+    def __init__(self, folder, name, python, workers):
+        (folder / f"{name}_app.py").write_text(PEERS[name])
+        self.folder, self.name, self.python, self.workers = folder, name, python, workers
 
     def __enter__(self):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
+        port = free_port()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", f"{self.name}:app", "--port", str(port), "--workers", str(self.workers),
+            [self.python, "-m", "uvicorn", f"{self.name}_app:app", "--port", str(port), "--workers", str(self.workers),
              "--no-access-log", "--log-level", "warning"], cwd=self.folder, start_new_session=True,
             stdin=subprocess.DEVNULL, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
         until = time.monotonic() + 120
@@ -177,40 +194,21 @@ class App:
         self.process.wait()
 
 
-class Nothing:
-    def __enter__(self):
-        return None
-
-    def __exit__(self, *error):
-        pass
-
-
-def plain(folder, told):
-    return App(folder, "plain_app", PLAIN, told.workers)
-
-
-def with_implicit(folder, told):
-    from importlib.util import find_spec
-
-    if find_spec("implicit") is None or told.demo:
-        return Nothing()
-    names = [file.stem for file in folder.glob("*.npz")]
-    text = IMPLICIT.replace("NAMES", repr(names)).replace("FOLDER", str(folder))
-    return App(folder, "implicit_app", text, told.workers)
-
-
-def wrk(address, paths, seconds):
-    """64 connections that ask for lists of random people."""
-    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-        script.write(LUA.replace("PATHS", str(paths)).replace("SEED", str(random.randrange(10**6))))
-        script.flush()
+def wrk(address, paths, seconds, pace=0):
+    """64 connections that ask for lists of random people: as fast as they are answered, or so many a second in all."""
+    longest = 2000 * CONNECTIONS / pace if pace else 0            # milliseconds between two questions of a connection
+    script = LUA.format(paths=paths, seed=random.randrange(10**6), longest=longest)
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+        file.write(script if pace else script.split("-- paced")[0])
+        file.flush()
         done = subprocess.run(["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "--timeout", "10s", "-s",
-                               script.name, address], capture_output=True, text=True, check=True).stdout
+                               file.name, address], capture_output=True, text=True, check=True).stdout
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", done)
     broken = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", done)
     return {"a_second": round(float(re.search(r"Requests/sec:\s+([\d.]+)", done)[1])),
-            "p50_ms": milliseconds(re.search(r"\n\s+50%\s+(\S+)", done)[1]),
-            "p99_ms": milliseconds(re.search(r"\n\s+99%\s+(\S+)", done)[1]),
+            "asked": int(re.search(r"(\d+) requests in", done)[1]),
+            **{f"p{share}_ms": milliseconds(re.search(rf"\n\s+{share}%\s+(\S+)", done)[1]) for share in (50, 90, 99)},
+            "longest_ms": milliseconds(re.search(r"Latency\s+\S+\s+\S+\s+(\S+)", done)[1]),
             "failed": (int(refused[1]) if refused else 0) + (sum(map(int, broken.groups())) if broken else 0)}
 
 
@@ -220,19 +218,21 @@ def milliseconds(text):
 
 
 def rating(port, people, items, stop, kept):
-    """50 ratings a second until told to stop."""
+    """50 ratings a second until told to stop; kept: whether each was acknowledged."""
     rng, domains = random.Random(0), list(people)
-    connection, began, n = HTTPConnection("127.0.0.1", port, timeout=10), time.monotonic(), 0
+    connection, began = HTTPConnection("127.0.0.1", port, timeout=10), time.monotonic()
     while not stop.is_set():
         domain = rng.choice(domains)
         row = {"user": str(rng.choice(people[domain][:500])), "domain": domain, "item": str(rng.choice(items[domain])),
                "rating": rng.randint(1, 5)}
-        connection.request("PUT", "/v1/ratings", json.dumps({"ratings": [row]}), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        answer.read()
-        kept.append(answer.status == 200)
-        n += 1
-        time.sleep(max(0.0, began + n / RATINGS_A_SECOND - time.monotonic()))
+        try:
+            connection.request("PUT", "/v1/ratings", json.dumps({"ratings": [row]}), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            kept.append(answer.status == 200 and json.load(answer)["accepted"] == 1)
+        except (OSError, HTTPException):
+            connection.close()
+            kept.append(False)
+        time.sleep(max(0.0, began + len(kept) / RATINGS_A_SECOND - time.monotonic()))
 
 
 def lists_are_made(service):
@@ -240,6 +240,19 @@ def lists_are_made(service):
     while any(d["coverage"] is None for d in service.get("/v1/status")["domains"]):
         assert time.monotonic() < until
         time.sleep(0.5)
+
+
+def refit_started(service):
+    """The number of a refit; while the lists of everybody are made, none can start."""
+    while (answer := service.ask("POST", "/v1/refit")[1])["state"] != "started":
+        time.sleep(0.2)
+    return answer["refit"]
+
+
+def is_served(service, refit):
+    """Whether every process serves what a refit made, or it made nothing. Each question may go to another process."""
+    return refit.get("ended") is not None and all(
+        refit["version"] in (None, service.get("/v1/domains")["model"]) for _ in range(20))
 
 
 def kills(told):
@@ -251,7 +264,7 @@ def kills(told):
         starts.append(service.start())
         stop = threading.Event()
 
-        def write(life=life, stop=stop):
+        def rate_on(life=life, stop=stop):
             n = 0
             while not stop.is_set():
                 row = f"u{life}-{n}", "films", titles[n % len(titles)], float(1 + n % 5)
@@ -262,14 +275,12 @@ def kills(told):
                 kept[row[:3]] = row[3]
                 n += 1
 
-        writers = [threading.Thread(target=write)]
-        for writer in writers:
-            writer.start()
+        writer = threading.Thread(target=rate_on)
+        writer.start()
         time.sleep(rng.uniform(0.0, 1.2))
         service.kill()
         stop.set()
-        for writer in writers:
-            writer.join()
+        writer.join()
         print(f"\r{life + 1} of {told.times}, {len(kept):,} ratings acknowledged", end="", file=sys.stderr)
     starts.append(service.start())
     status = service.get("/v1/status")
@@ -277,14 +288,17 @@ def kills(told):
         whole = db.execute("PRAGMA integrity_check").fetchone()[0]
         found = {row[:3]: row[3] for row in db.execute("SELECT user_id, domain, item, rating FROM ratings")}
     lost = sum(found.get(key) != value for key, value in kept.items())
+    for version in status["versions"]:                       # each is read and checked against its own checksum
+        pclf.load(service.models / f"v{version['version']:04d}.model")
+    refits = Counter(refit["outcome"] for refit in status["refits"])
     service.stop()
     shutil.rmtree(folder, ignore_errors=True)
     print(file=sys.stderr)
     write(told, "kills", times=told.times, acknowledged=len(kept), lost=lost, database=whole,
-          model=status["model"]["version"], start_median=round(sorted(starts)[len(starts) // 2], 2),
-          start_longest=round(max(starts), 2))
+          model=status["model"]["version"], models_whole=len(status["versions"]), refits=dict(refits),
+          start_median=round(sorted(starts)[len(starts) // 2], 2), start_longest=round(max(starts), 2))
     if lost or whole != "ok":
-        raise SystemExit(f"{lost} acknowledged ratings were lost")
+        raise SystemExit(f"{lost} acknowledged ratings were lost, and the database is {whole}")
 
 
 NASTY = ["", " ", "'; DROP TABLE ratings; --", "<script>alert(1)</script>", "../../../etc/passwd", "%00", "\x00", "\ud800",
@@ -376,10 +390,8 @@ def say(row):
 
 
 def write(told, word, **found):
-    import platform
-
-    row = {"word": word, "cores": os.cpu_count(), "machine": platform.processor() or platform.machine(), "load": round(os.getloadavg()[0], 1),
-           **found}
+    row = {"word": word, "commit": commit(), "machine": machine(), "cores": os.cpu_count(),
+           "load": round(os.getloadavg()[0], 1), **found}
     print(json.dumps(row))
     if told.out:
         with RESULTS.open("a", encoding="utf-8") as file:
@@ -392,7 +404,9 @@ def main():
     parser.add_argument("--demo", action="store_true", help="load: the demo's catalogues")
     parser.add_argument("--model", help="load: a model that was fitted before")
     parser.add_argument("--seconds", type=int, default=10, help="load: of each part")
-    parser.add_argument("--patience", type=int, default=300, help="load: seconds to wait for the refit")
+    parser.add_argument("--pace", type=int, default=2000, help="load: requests a second of the paced phases")
+    parser.add_argument("--peers", help="load: a Python with fastapi, uvicorn and implicit, to measure these beside pclf")
+    parser.add_argument("--patience", type=int, default=1800, help="load: seconds to wait for the refit")
     parser.add_argument("--workers", type=int, default=2, help="load: processes that answer")
     parser.add_argument("--times", type=int, default=100, help="kills")
     parser.add_argument("--requests", type=int, default=10_000, help="fuzz")

@@ -16,3 +16,11 @@ def data_dir() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("no real data: set PCLF_DATA to a folder of data sets")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def served_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the demo's catalogues for services, fitted once for all of them."""
+    from services import small_model
+
+    return small_model(tmp_path_factory.mktemp("served") / "demo.model")

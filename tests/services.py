@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -162,20 +163,17 @@ def ids(domain, n=10, seed=0):
 class Postgres:
     """A PostgreSQL server on loopback, of its own files, that can be stopped and started again."""
 
-    def __init__(self, folder):
+    def __init__(self):
         homes = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) if Path("/usr/lib/postgresql").is_dir() else []
         found = str(homes[-1]) if homes else shutil.which("initdb")
         if found is None:
             pytest.skip("no PostgreSQL here: apt install postgresql")
-        self.bin, self.folder, self.port = Path(found).parent, Path(folder), free_port()
+        self.bin, self.port = Path(found).parent, free_port()
         self.as_root = os.geteuid() == 0                       # which PostgreSQL refuses to be
         if self.as_root and shutil.which("runuser") is None:
             pytest.skip("PostgreSQL does not run as root, and runuser is not here")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="pclf-postgres-"))      # pytest closes its own folders to others
         if self.as_root:
-            for place in (self.folder, *self.folder.parents):
-                if not place.stat().st_mode & 0o001:
-                    place.chmod(place.stat().st_mode | 0o011)
             shutil.chown(self.folder, "postgres", "postgres")
         self._do("initdb", "-D", self.folder / "data", "-U", "shop", "-A", "trust", "--no-sync", "-E", "UTF8")
 
@@ -198,6 +196,7 @@ class Postgres:
 
     def __exit__(self, *error):
         self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _do(self, word, *more):
         command = [str(self.bin / word), *map(str, more)]

@@ -9,14 +9,14 @@ from pclf.errors import ArgumentError, ServiceError
 
 pytest.importorskip("fastapi", reason="the service needs pip install 'pclf[serve]'")
 
-from services import Service, ids, small_model
+from services import Service, ids
 
 NASTY = "'; DROP TABLE ratings; -- <script>alert(1)</script> ../../etc/passwd %00 \u202e"
 
 
-@pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    return small_model(tmp_path_factory.mktemp("model") / "demo.model")
+@pytest.fixture(scope="module")
+def model(served_model):
+    return served_model
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,15 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service needs pip install 'pclf[serve]'")
 
-from services import Service, small_model
+from services import Service
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="the documentation is not here")
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("docs")
-    with Service(folder, small_model(folder / "demo.model")) as running:
+def service(served_model, tmp_path_factory):
+    with Service(tmp_path_factory.mktemp("docs"), served_model) as running:
         yield running
 
 

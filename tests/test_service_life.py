@@ -20,23 +20,25 @@ import pclf
 pytest.importorskip("fastapi", reason="the service needs pip install 'pclf[serve]'")
 
 import sqlalchemy as sa
-from services import Postgres, Service, bytes_of, ids, small_model
+from services import Postgres, Service, bytes_of, ids
 
 from pclf.errors import StoreError
 from pclf.service import growth, keys, refit, store
+from pclf.service.fresh import Fresh
+from pclf.service.lists import Live
 from pclf.service.settings import Settings
 from pclf.service.shelf import Shelf
 from pclf.service.store import Rating, Store
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return small_model(tmp_path_factory.mktemp("life") / "demo.model")
+def model(served_model):
+    return served_model
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with Postgres(tmp_path_factory.mktemp("postgres")) as running:
+def server():
+    with Postgres() as running:
         yield running
 
 
@@ -57,7 +59,7 @@ def title_list(answer):
     return [entry["title"] for entry in answer["items"]]
 
 
-def test_a_person_is_rated_refitted_erased_and_gone_in_either_database(database, model, tmp_path):
+def test_a_person_is_rated_refitted_erased_and_gone_in_either_database(database, model, tmp_path, request):
     """From the first rating to the last byte: the whole way, through a refit, a rollback and an erasure."""
     secret, words = "mrs-erasable-7391", ("films", "books")
     with Service(tmp_path / "s", model, db=database) as service:
@@ -101,23 +103,32 @@ def test_a_person_is_rated_refitted_erased_and_gone_in_either_database(database,
                            for row in db.execute(sa.select(table))])
     rows.close()
     assert secret not in dump
-    if database.startswith("sqlite"):
-        assert secret.encode() not in bytes_of(tmp_path)
+    files = tmp_path if database.startswith("sqlite") else pages_of(request.getfixturevalue("server"), database)
+    assert secret.encode() not in bytes_of(files)
 
 
-def test_erasure_from_the_pages_of_postgresql(server, tmp_path):
-    """Deleted rows stay in the files of a table until it is rewritten."""
-    rows = Store(server.new_database())
-    rows.open()
-    rows.rate([Rating("mr-on-disk-5521", "films", "x", 5.0)])
-    rows.forget("mr-on-disk-5521")
-    rows.scrub(rows.erased())
+def pages_of(server, database):
+    """The folder of the tables of a PostgreSQL server, with everything written to it."""
+    rows = Store(database, patience=60)
     with rows.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
         db.execute(sa.text("CHECKPOINT"))
     rows.close()
-    tables = server.folder / "data" / "base"
-    assert b"schema_version" in bytes_of(tables)
-    assert b"mr-on-disk-5521" not in bytes_of(tables)
+    return server.folder / "data" / "base"
+
+
+def test_erasure_from_the_pages_and_the_statistics_of_postgresql(server):
+    """Deleted rows stay in the files of a table until it is rewritten, and frequent values in those of statistics."""
+    rows = Store(server.new_database())
+    rows.open()
+    rows.rate([Rating("mr-on-disk-5521", "films", f"x-{i}", 5.0) for i in range(300)])
+    with rows.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        db.execute(sa.text("ANALYZE"))
+    assert b"mr-on-disk-5521" in bytes_of(pages_of(server, rows.url))
+    rows.forget("mr-on-disk-5521")
+    rows.scrub(rows.erased())
+    assert b"schema_version" in bytes_of(pages_of(server, rows.url))
+    assert b"mr-on-disk-5521" not in bytes_of(pages_of(server, rows.url))
+    rows.close()
 
 
 def test_a_refit_that_is_worse_or_fails_leaves_the_old_model(model, tmp_path):
@@ -461,6 +472,39 @@ def test_a_model_of_many_thousand_people_is_erased_by_code(model, tmp_path):
     assert after.data_["films"].users.ids[1:] == before.data_["films"].users.ids[1:]
     assert np.allclose(after.predict("films", "bo-001", ids("films", 5)),
                        before.predict("films", "bo-001", ids("films", 5)))
+    rows.close()
+
+
+def test_one_id_that_is_two_people_is_placed_as_each_of_them(tmp_path):
+    rng = np.random.default_rng(0)
+    users, things = np.divmod(np.arange(400), 20)
+    data = pclf.Ratings.from_arrays({name: (users, [f"{name}-{i}" for i in things], rng.integers(1, 6, 400))
+                                     for name in ("a", "b")}, scale=(1, 5), shared_users=False)
+    pclf.PCLF(2, 2, 2, n_factors=2, max_iter=2, n_restarts=1).fit(data).save(tmp_path / "two")
+    rows = Store(f"sqlite:///{tmp_path / 'shop.db'}")
+    rows.open()
+    shelf = Shelf(tmp_path / "models", rows)
+    shelf.put_first(tmp_path / "two")
+    rows.rate([Rating("7", "a", "a-1", 1.0), Rating("7", "b", "b-1", 5.0)])
+    fresh = Fresh(rows, shelf.current().known)
+    fresh.apply(*fresh.read())
+    live = Live(shelf.current(), shelf.load(shelf.current())[0], {}, fresh)
+    in_a, in_b = (live.person("7", name).who for name in ("a", "b"))
+    assert in_a.ratings.keys() == {"a"}
+    assert in_b.ratings.keys() == {"b"}
+    after = Live(live.version, live.model, {}, fresh)
+    after.place_again(live)
+    assert after.guests.keys() == live.guests.keys()
+    rows.close()
+
+
+def test_a_refit_that_was_killed_is_not_said_to_run(database):
+    rows = Store(database)
+    rows.open()
+    rows.note({"id": "r", "started": time.time(), "outcome": "running"})
+    assert rows.refits()[0]["outcome"] == "failed"
+    assert rows.lease("refit", "r", 30)
+    assert rows.refits()[0]["outcome"] == "running"
     rows.close()
 
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("fastapi", reason="the service needs pip install 'pclf[serve]'")
 
 from browser import Browser
-from services import Service, small_model
+from services import Service
 
 from pclf.service.gate import POLICY
 
@@ -16,9 +16,8 @@ EVIL = "<img src=x onerror=\"window.hurt = 1\"><script>window.hurt = 1</script>"
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("page")
-    with Service(folder, small_model(folder / "demo.model")) as running:
+def service(served_model, tmp_path_factory):
+    with Service(tmp_path_factory.mktemp("page"), served_model) as running:
         running.rate(*((f"p-{i}", "books", "Soups of Lyon", 5) for i in range(5)))
         running.ask("PUT", "/v1/ratings", {"ratings": [{"user": EVIL, "domain": "books", "item": EVIL, "rating": 5,
                                                         "title": EVIL}]})

@@ -5,6 +5,7 @@ and are answered in one go. What was answered is kept until the model, or what i
 """
 
 import asyncio
+import gc
 import hashlib
 import sys
 import time
@@ -15,6 +16,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ValidationError
+from threadpoolctl import threadpool_limits
 
 from pclf.errors import ArgumentError, DataError, PclfError, StoreError, UnknownNameError
 from pclf.service import answers
@@ -70,6 +72,7 @@ class Desk:
     async def open(self) -> None:
         """Ready to answer when this returns."""
         sys.setswitchinterval(TURN)
+        threadpool_limits(1)                      # lists are small: more threads would wait for each other
         await self._in(self._writes, self.store.open)
         self.live = await self._in(self._loads, self._loaded)
         self.keys = await self._in(self._reads, self.store.keys)
@@ -77,6 +80,8 @@ class Desk:
         for task in (self.follower.run(), self._compute(), self._remember(), self._reload(), self._read_keys(),
                      self.worker.run(lambda: self.live)):
             self._tasks.append(asyncio.create_task(task))
+        gc.collect()
+        gc.freeze()                               # what is here stays: to look through it again takes 0.1 seconds
         self.log("ready", model=self.live.version.version, domains=list(self.live.model.data_.domains))
 
     async def close(self) -> None:
@@ -159,7 +164,7 @@ class Desk:
 
     async def search(self, domain: str, text: str, n: int) -> bytes:
         self._check_n(n)
-        return as_json({"domain": domain, "items": self.live.search(domain, text, n)})
+        return as_json({"domain": domain, "items": await self._in(self._computes, self.live.search, domain, text, n)})
 
     async def ratings_of(self, user: str) -> bytes:
         await self.follower.up_to_date()
@@ -182,9 +187,8 @@ class Desk:
     async def rate(self, rows: Sequence[Any]) -> answers.Kept:
         """Keep the ratings of a batch that can be kept, all at once."""
         good, rejected = self._checked(rows, answers.RatingRow, self._rating_is_wrong)
-        new_users = {row.user for row in good} - set(self.live.fresh.ratings)
-        new_users = {user for user in new_users if not any(
-            as_id(d.users, user) is not None for d in self.live.model.data_.domains.values())}
+        new_users = {row.user for row in good if row.user not in self.live.fresh.ratings and not any(
+            as_id(d.users, row.user) is not None for d in self.live.model.data_.domains.values())}
         new_items = self._new_items((row.domain, row.item) for row in good)
         told = [(row.domain, row.item, row.title, row.attributes) for row in good
                 if (row.title is not None or row.attributes is not None) and (row.domain, row.item) in new_items]
@@ -263,9 +267,10 @@ class Desk:
                       "ratings": live.model.data_.n_ratings, "figures": dict(live.version.figures)},
             "database": facts is not None, "traffic": self.metrics.traffic(), "refit_every": self.settings.refit_every,
             "refit_after": self.settings.refit_after, "now": time.time(),
-            "domains": [{**facts_of, "coverage": live.coverage(facts_of["name"]),
+            "domains": [{**facts_of, "coverage": live.coverage.get(facts_of["name"]),
                          "parts": live.model._parts(facts_of["name"]),
-                         "bridges": [{"kind": b.kind, "percent": b.percent, "used": b.used, "text": b.text}
+                         "bridges": [{"kind": b.kind, "percent": b.percent, "visitors": b.visitors, "used": b.used,
+                                      "text": b.text}
                                      for b in live.model.transfer_[facts_of["name"]].bridges.values()],
                          "verdict": live.model.transfer_[facts_of["name"]].text}
                         for facts_of in self.domains()["domains"]]}
@@ -366,11 +371,16 @@ class Desk:
                 failed = error
                 continue
             fresh = Fresh(self.store, one.known)
-            fresh.apply(fresh.read())
+            fresh.apply(*fresh.read())
             live = Live(one, model, lists, fresh)
             live.warm()
             return live
         raise failed or ArgumentError("there is no model to serve: give one, pclf serve MODEL, or say --demo.")
+
+    def _loaded_again(self, before: Live) -> Live:
+        live = self._loaded()
+        live.place_again(before)
+        return live
 
     async def _reload(self) -> None:
         """Follow the store when it names another version, or the files were rewritten."""
@@ -378,7 +388,7 @@ class Desk:
             await self._swap.wait()
             self._swap.clear()
             try:
-                live = await self._in(self._loads, self._loaded)
+                live = await self._in(self._loads, self._loaded_again, self.live)
             except (StoreError, PclfError) as error:
                 self.log("swap failed", "error", reason=str(error))
                 await asyncio.sleep(1)

@@ -8,7 +8,7 @@ from what is known.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -30,23 +30,21 @@ class Fresh:
         self.changed: dict[str, int] = {}                             # user -> how often what is here changed
         self.erased: set[str] = set()                                 # tokens
         self.titles: dict[tuple[str, str], str | None] = {}           # of items that were told to the service
-        self.n_ratings = 0
 
-    def read(self) -> Changes:
-        """What the store has beyond this. Slow: for a thread."""
-        return self.store.changes(self.tick, max(self.tick, self.known))
+    def read(self) -> tuple[Changes, list[str]]:
+        """What the store has beyond this, and who of those here was erased. Slow: for a thread."""
+        changes = self.store.changes(self.tick, max(self.tick, self.known))
+        tokens = set(changes.erasures)
+        return changes, [user for user in self.ratings if self.store.token(user) in tokens] if tokens else []
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: Changes, gone: Iterable[str]) -> None:
         """Quick: for whoever answers."""
-        for token in changes.erasures:
-            self.erased.add(token)
-            for user in [user for user in self.ratings if self.store.token(user) == token]:
-                self.n_ratings -= sum(map(len, self.ratings.pop(user).values()))
-                self.changed[user] = self.changed.get(user, 0) + 1
+        self.erased.update(changes.erasures)
+        for user in gone:
+            self.ratings.pop(user, None)
+            self.changed[user] = self.changed.get(user, 0) + 1
         for said in changes.ratings:
-            mine = self.ratings.setdefault(said.user, {}).setdefault(said.domain, {})
-            self.n_ratings += said.item not in mine
-            mine[said.item] = said.rating
+            self.ratings.setdefault(said.user, {}).setdefault(said.domain, {})[said.item] = said.rating
             self.changed[said.user] = self.changed.get(said.user, 0) + 1
         for domain, item, title in changes.items:
             self.titles[domain, item] = title
@@ -78,6 +76,7 @@ class Follower:
         """Return when everything that was acknowledged before this call is here; False where the store is gone."""
         if not self.available and time.monotonic() - self.failed < AGAIN:
             return False
+        fresh = self.fresh
         if self._running is None:
             look: asyncio.Future[bool] = asyncio.ensure_future(self._look())
             self._running = look
@@ -88,6 +87,8 @@ class Follower:
         done, _ = await asyncio.wait({look}, timeout=SLOW)
         if not done:
             self.failed = time.monotonic()
+        if self.fresh is not fresh:                           # another model came meanwhile, with what it had read
+            return await self.up_to_date()
         return bool(done) and look.result()
 
     async def run(self) -> None:
@@ -106,8 +107,8 @@ class Follower:
         try:
             tick = await loop.run_in_executor(self.threads, self.store.tick)
             if tick != fresh.tick:
-                changes = await loop.run_in_executor(self.threads, fresh.read)
-                fresh.apply(changes)
+                changes, gone = await loop.run_in_executor(self.threads, fresh.read)
+                fresh.apply(changes, gone)
                 if changes.models:
                     self.new_versions()
             self.failed = 0.0

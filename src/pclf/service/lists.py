@@ -10,6 +10,7 @@ in several is another person in each.
 
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,8 +21,8 @@ from numpy.typing import NDArray
 from pclf.data.ratings import Domain
 from pclf.data.vocabulary import Vocabulary
 from pclf.engines.cpu import by_row
-from pclf.errors import ArgumentError
-from pclf.models.insight import TOLD, Explanation
+from pclf.errors import ArgumentError, PclfError
+from pclf.models.insight import TOLD, Explanation, Taste
 from pclf.models.mixture import Mixture
 from pclf.models.people import Guest
 from pclf.service.fresh import Fresh
@@ -32,6 +33,7 @@ MASS = 0.8                 # probability of an interval
 POPULAR = 0.05             # share of a catalogue that counts as popular: the most rated
 FOUND = 8                  # titles of a search
 REASONS = 2                # titles, and tastes, of a reason
+PLACED = 20_000            # people with fresh ratings whose place is kept
 
 KNOWN, VISITOR, NEWCOMER, GUEST = "known", "visitor", "popular", "guest"
 Ratings = dict[str, dict[Hashable, float]]
@@ -62,7 +64,7 @@ class Live:
     model: Mixture
     lists: Lists
     fresh: Fresh
-    guests: dict[str, tuple[int, Guest]] = field(default_factory=dict)      # of users with fresh ratings
+    guests: dict[tuple[str, tuple[str, ...]], tuple[int, Guest]] = field(default_factory=dict)   # by id and homes
 
     @cached_property
     def newcomer(self) -> Guest:
@@ -93,8 +95,22 @@ class Live:
         """For each domain the places of the ratings of each user (CSR)."""
         return {name: by_row(d.user, d.n_users) for name, d in self.model.data_.domains.items()}
 
+    @cached_property
+    def coverage(self) -> dict[str, float]:
+        """The share of each catalogue that is among somebody's first ten, where lists of everybody were made."""
+        return {name: float(len(np.setdiff1d(codes[:, :10], [-1]))) / max(1, d.n_items)
+                for name, d in self.model.data_.domains.items()
+                if (codes := self.lists.get(f"{name}/codes")) is not None}
+
+    def place_again(self, before: "Live") -> None:
+        """Place whom the version before had placed: after a swap they would all ask at once."""
+        for user, homes in list(before.guests):
+            with suppress(PclfError):                             # somebody else by the same id may be known since
+                self.person(user, homes[0] if homes else next(iter(self.model.data_.domains)))
+
     def warm(self) -> None:
         """Do now what the first question would otherwise wait for."""
+        _ = self.coverage
         for name, d in self.model.data_.domains.items():
             self._folded[name], self.popular[name], self._rated[name]
             d.items.encode([""])
@@ -226,14 +242,6 @@ class Live:
         codes = self.model.data_[domain].items.encode([entry["item"] for entry in items])
         return int(self.popular[domain][codes[codes >= 0]].sum())
 
-    def coverage(self, domain: str, n: int = 10) -> float | None:
-        """The share of a catalogue that is on somebody's list of n."""
-        codes = self.lists.get(f"{domain}/codes")
-        if codes is None:
-            return None
-        found = np.unique(codes[:, :n])
-        return float((found >= 0).sum() / max(1, self.model.data_[domain].n_items))
-
     def list_id(self, user: str, domain: str, items: Sequence[Mapping[str, Any]], before: str = "") -> str:
         """The same list has the same id; nobody can tell whose it is."""
         seal = hashlib.blake2b(key=self.fresh.store.salt, digest_size=12)
@@ -244,7 +252,8 @@ class Live:
     def _placed(self, user: str, changed: int, homes: Mapping[str, Hashable],
                 said: Mapping[str, Mapping[str, float]]) -> Guest:
         """Somebody with fresh ratings, by all they ever rated; placed once for each change."""
-        before = self.guests.get(user)
+        key = user, tuple(homes)                                  # one id may be several people
+        before = self.guests.get(key)
         if before is not None and before[0] == changed:
             return before[1]
         told: Ratings = {name: self._trained(name, found) for name, found in homes.items()}
@@ -255,7 +264,9 @@ class Live:
                 mine.update({found: rating for item, rating in given.items()
                              if (found := as_id(d.items, item)) is not None})
         placed = self.model.fold_in({name: mine for name, mine in told.items() if mine})
-        self.guests[user] = changed, placed
+        self.guests[key] = changed, placed
+        if len(self.guests) > PLACED:
+            self.guests.pop(next(iter(self.guests)), None)
         return placed
 
     def _trained(self, domain: str, user: Hashable) -> dict[Hashable, float]:
@@ -304,12 +315,19 @@ def in_words(found: Explanation, basis: str, domains: Mapping[str, Domain]) -> s
     if loved:
         word = "know" if domains[loved[0][1]].events else "loved" if loved[0][2] >= 0.99 else "liked"
         said.append(f"Because you {word} {' and '.join(f'“{title}”' for title, _, _ in loved)}.")
-    likes = [f"{taste.value} ({taste.column})" for taste in found.tastes if taste.effect >= TOLD][:REASONS]
+    likes = [_trait(taste) for taste in found.tastes if taste.effect >= TOLD][:REASONS]
     if likes:
-        said.append(f"You like {' and '.join(likes)}.")
+        said.append(f"More of what you like: {', '.join(likes)}.")
     if said:
         return " ".join(said)
     return "Many people like it." if basis == NEWCOMER else "People who rate as you do like it."
+
+
+def _trait(taste: Taste) -> str:
+    """An attribute in a word or two: Japanese, decade 1990, mood."""
+    if isinstance(taste.value, str):
+        return taste.value
+    return taste.column if taste.value is None or taste.value is True else f"{taste.column} {taste.value}"
 
 
 def _place(d: Domain, rating: float) -> float:

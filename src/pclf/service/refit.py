@@ -22,6 +22,7 @@ from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from pclf.data.ratings import Ratings
 from pclf.engines.cpu import cores
@@ -33,12 +34,14 @@ from pclf.service.store import Store, Version
 
 LEASE = "refit"
 HELD = 30.0                # seconds that a lease lasts without being renewed
+PATIENCE = 3600            # seconds for a statement: all ratings are read, and whole tables rewritten
 ONE_IN = 10                # ratings that one is held out of
 FEWEST = 50                # held-out ratings that can tell anything
 JUDGED = 400               # people whose lists are looked at
 LISTED = 10                # places of these
 SURE = 2.0                 # standard errors that lists must be worse by
 BROKEN = 1.5               # times the error of the trial
+THREADS = max(1, cores() // 2)      # the others are for whoever answers
 
 Masks = dict[str, NDArray[np.bool_]]
 Figures = dict[str, Any]
@@ -127,7 +130,7 @@ def fit(model: Mixture, data: Ratings) -> Mixture:
     fresh = type(model)(**model.get_params())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return fresh.fit(data.compact(), n_threads=max(1, cores() // 2))
+        return fresh.fit(data.compact(), n_threads=THREADS)
 
 
 def held_out(data: Ratings) -> Masks:
@@ -195,7 +198,7 @@ def broken(model: Mixture, data: Ratings, held: Mapping[str, NDArray[np.bool_]],
 
 def start(settings: Settings, job: str, number: str) -> int:
     """Do a job under the lease, of which there is one for all processes. Returns the exit code."""
-    store = Store(settings.db)
+    store = Store(settings.db, PATIENCE)
     store.open()
     if not store.lease(LEASE, number, HELD):
         return 3
@@ -242,6 +245,7 @@ def main() -> int:
         threading.Thread(target=_ends_with_its_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(10)                                          # whoever answers comes first
+    threadpool_limits(THREADS)
     return start(Settings.from_environment(), told.job, told.number)
 
 

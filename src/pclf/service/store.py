@@ -27,7 +27,6 @@ from pclf.errors import StoreError
 BUSY = 5_000               # milliseconds to wait for another writer
 PATIENCE = 3               # seconds to connect, and for a statement
 REMEMBERED = 200_000       # lists that were shown, at most
-CHUNK = 500                # rows a statement
 
 tables = sa.MetaData()
 versions = sa.Table("schema_version", tables, sa.Column("version", sa.Integer, primary_key=True))
@@ -105,9 +104,12 @@ class Changes:
 
 
 class Store:
-    """One database. Methods may be called from any thread; a failing database is a `StoreError`."""
+    """One database. Methods may be called from any thread; a failing database is a `StoreError`.
 
-    def __init__(self, url: str) -> None:
+    patience: seconds for a statement, which those who answer must not wait long for.
+    """
+
+    def __init__(self, url: str, patience: int = PATIENCE) -> None:
         self.url = url
         self.lite = url.startswith("sqlite")
         if self.lite:
@@ -117,7 +119,7 @@ class Store:
             sa.event.listen(self.engine, "begin", _begin)
         else:
             url = url.replace("postgresql://", "postgresql+psycopg://", 1)
-            waits = f"-c statement_timeout={1000 * PATIENCE} -c lock_timeout={1000 * PATIENCE}"
+            waits = f"-c statement_timeout={1000 * patience} -c lock_timeout={1000 * PATIENCE}"
             self.engine = sa.create_engine(url, pool_size=8, max_overflow=8, pool_pre_ping=True, pool_timeout=PATIENCE,
                                            connect_args={"connect_timeout": PATIENCE, "options": waits})
         self.salt = b""
@@ -311,10 +313,13 @@ class Store:
             self._note(db, row)
 
     def refits(self, most: int = 100) -> list[dict[str, Any]]:
-        """The last refits, the latest first."""
+        """The last refits, the latest first. One whose process was killed could not say so: it holds no lease."""
         with self._reading() as db:
             rows = db.execute(sa.select(refits).order_by(refits.c.started.desc()).limit(most)).mappings().all()
-        return [{**row, "figures": json.loads(row["figures"] or "{}")} for row in rows]
+            held = db.scalars(sa.select(leases.c.holder).where(leases.c.until >= time.time())).all()
+        killed = {"outcome": "failed", "reason": "its process was killed"}
+        return [{**row, "figures": json.loads(row["figures"] or "{}"),
+                 **(killed if row["outcome"] == "running" and row["id"] not in held else {})} for row in rows]
 
     def counts(self, known: int) -> dict[str, int]:
         """How much there is, and how many ratings a model that knows so much has not heard of."""
@@ -373,17 +378,13 @@ class Store:
 
     def _upsert(self, db: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]],
                 key: tuple[str, ...]) -> None:
-        for start in range(0, len(rows), CHUNK):
-            made = self._insert(table).values(list(rows[start:start + CHUNK]))
+        if rows:
+            made = self._insert(table)
             new = {column.name: made.excluded[column.name] for column in table.columns if column.name not in key}
-            db.execute(made.on_conflict_do_update(index_elements=list(key), set_=new))
+            db.execute(made.on_conflict_do_update(index_elements=list(key), set_=new), list(rows))
 
     def _insert_new(self, db: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> int:
-        new = 0
-        for start in range(0, len(rows), CHUNK):
-            new += db.execute(self._insert(table).values(list(rows[start:start + CHUNK])).on_conflict_do_nothing()
-                              ).rowcount
-        return new
+        return db.execute(self._insert(table).on_conflict_do_nothing(), list(rows)).rowcount if rows else 0
 
     def _note(self, db: sa.Connection, row: Mapping[str, Any]) -> None:
         self._upsert(db, refits, [{"ended": None, "reason": None, "version": None, "figures": None, **row}], ("id",))
@@ -434,6 +435,9 @@ def _version(row: Any) -> Version:
 def _first(db: sa.Connection) -> None:
     for table in (clock, ratings, items, events, shown, erasures, models, given, refits, leases, keys):
         table.create(db)
+    if db.dialect.name == "postgresql":        # its statistics would keep the ids of those who rate most
+        for table in OF_PEOPLE:
+            db.execute(sa.text(f"ALTER TABLE {table.name} ALTER COLUMN user_id SET STATISTICS 0"))
     db.execute(clock.insert().values(name="clock", tick=0, salt=secrets.token_hex(32)))
 
 

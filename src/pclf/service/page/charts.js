@@ -22,6 +22,8 @@ function draw(tag, attributes, text) {
 export const number = (value, digits = 0) =>
   Number(value).toLocaleString("en", {minimumFractionDigits: digits, maximumFractionDigits: digits});
 
+export const ordinal = (n) => `${n}${{one: "st", two: "nd", few: "rd", other: "th"}[new Intl.PluralRules("en", {type: "ordinal"}).select(n)]}`;
+
 export function ago(seconds) {
   const steps = [[86400, "day"], [3600, "hour"], [60, "minute"]];
   const [size, word] = steps.find(([size]) => seconds >= size) ?? [1, "second"];

@@ -4,6 +4,9 @@ import {ask, tell} from "./page.js";
 
 const board = () => document.getElementById("board");
 
+const percent = (value) => `${number(value)}\u00a0%`;
+const signed = (value) => `${Math.abs(value) < 0.05 ? "" : value > 0 ? "+" : "−"}${number(Math.abs(value), 1)}\u00a0%`;
+
 function panel(size, title, ...children) {
   return make("section", {class: `panel ${size}`, "aria-label": title}, make("h2", {class: "small-caps"}, title), ...children);
 }
@@ -42,29 +45,33 @@ function trafficPanel(s) {
 }
 
 function coveragePanel(s) {
-  const rows = s.domains.map((d, i) => ({name: d.name, share: d.coverage ?? 0, said: d.coverage === null ? "soon" : `${number(100 * d.coverage)} %`, hue: i}));
+  const rows = s.domains.map((d, i) => ({name: d.name, share: d.coverage ?? 0, said: d.coverage === null ? "soon" : percent(100 * d.coverage), hue: i}));
   const popular = s.traffic.items ? s.traffic.popular / s.traffic.items : 0;
   return panel("third", "Coverage", bars(rows), make("p", {}, "The share of each catalogue that is among somebody's first ten. "
-    + `Of what was listed, ${number(100 * popular)} % is among the most rated 5 %.`));
+    + `Of what was listed, ${percent(100 * popular)} is among the most rated ${percent(5)}.`));
 }
 
 function keptPanel(s) {
   const c = s.counts ?? {};
+  const lines = [["events", c.events], ["of them on a list", c.clicked], ["lists that were shown", c.shown], ["new items", c.items], ["people to be erased by the next refit", c.erasures]];
   return panel("third", "Kept", make("p", {class: "big"}, number(c.ratings ?? 0), make("small", {}, " ratings told")),
-    make("p", {}, `${number(c.events ?? 0)} events, ${number(c.clicked ?? 0)} of them on a list; ${number(c.shown ?? 0)} lists remembered; ${number(c.items ?? 0)} items told; ${number(c.erasures ?? 0)} people wait for a refit to be forgotten by the files.`));
+    make("dl", {}, ...lines.map(([name, n]) => make("div", {}, make("dt", {}, name), make("dd", {}, number(n ?? 0))))));
 }
 
 function bridgePanel(s) {
-  const rows = s.domains.flatMap((d) => d.bridges.map((b) => make("div", {class: `bridge ${b.used && b.percent < -0.05 ? "used" : ""}`},
-    make("strong", {}, `${b.percent > 0 ? "+" : "−"}${number(Math.abs(b.percent), 1)} %`), make("p", {}, b.text))));
-  return panel("half", "What bridges bring", ...(rows.length ? rows : [make("p", {}, "Nothing ties these catalogues together: no common people, things or attributes.")]),
-    make("p", {}, "Change of the error in a catalogue that knowing the others makes, on held-out ratings."));
+  const change = (name, value, good) => make("p", {class: `change ${good ? "good" : ""}`}, make("strong", {}, signed(value)), make("small", {}, name));
+  const rows = s.domains.flatMap((d, i) => d.bridges.map((b) => make("div", {class: `bridge hue-${i % 5} ${b.used ? "" : "unused"}`},
+    make("div", {}, make("h3", {}, d.name), make("small", {}, b.used ? `by ${b.kind}` : `${b.kind}, not used`)),
+    make("div", {}, change("known people", b.percent, b.used && b.percent < -0.05), b.visitors === null ? null : change("visitors", b.visitors, b.used && b.visitors < -0.05)),
+    make("p", {}, b.text.slice(b.kind.length + 2, b.kind.length + 3).toUpperCase() + b.text.slice(b.kind.length + 3)))));
+  return panel(s.refits?.length ? "wide" : "full", "What bridges bring", make("p", {}, "The change of the error in a catalogue, on held-out ratings, that knowing the others makes."),
+    ...(rows.length ? rows : [make("p", {}, "Nothing ties these catalogues together: no common people, things or attributes.")]));
 }
 
 function refitsPanel(s) {
   const refits = s.refits ?? [];
-  if (!refits.length) return panel("half", "Refits", make("p", {}, "None yet."));
-  return panel("half", "Refits", make("div", {class: "scroll"}, make("table", {}, make("thead", {}, make("tr", {}, ...["when", "outcome", "why"].map((h) => make("th", {scope: "col"}, h)))),
+  if (!refits.length) return null;
+  return panel("third", "Refits", make("div", {class: "scroll"}, make("table", {}, make("thead", {}, make("tr", {}, ...["when", "outcome", "why"].map((h) => make("th", {scope: "col"}, h)))),
     make("tbody", {}, ...refits.slice(0, 12).map((r) => make("tr", {}, make("td", {}, `${ago(s.now - r.started)} ago`), make("td", {}, r.version ? `${r.outcome}, v${r.version}` : r.outcome), make("td", {}, r.reason ?? "")))))));
 }
 
@@ -97,8 +104,10 @@ function follow() {
 export async function showOperator() {
   const s = await ask("/v1/status");
   const running = s.refits?.[0]?.outcome === "running" ? `A refit is running: it ${s.refits[0].reason}.` : null;
-  document.getElementById("operator-story").textContent = !s.database ? "The database does not answer: lists go on, ratings are refused until it is back." : running ?? "All is well.";
-  board().replaceChildren(modelPanel(s), errorPanel(s), trafficPanel(s), coveragePanel(s), keptPanel(s), bridgePanel(s), refitsPanel(s));
+  const last = s.refits?.find((r) => ["accepted", "worse", "failed"].includes(r.outcome));
+  const refused = !last || last.outcome === "accepted" ? null : `The last refit ${last.outcome === "worse" ? "was worse" : "failed"}, so the model before it is still served.`;
+  document.getElementById("operator-story").textContent = !s.database ? "The database does not answer: lists go on, ratings are refused until it is back." : running ?? refused ?? "All is well.";
+  board().replaceChildren(...[modelPanel(s), errorPanel(s), trafficPanel(s), coveragePanel(s), keptPanel(s), bridgePanel(s), refitsPanel(s)].filter(Boolean));
   if (running) follow();
   return s;
 }

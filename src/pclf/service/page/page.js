@@ -1,5 +1,5 @@
 // The page: rate in any catalogue, and all of them re-rank. What is rated here is sent with each question and kept nowhere.
-import {distribution, make, number} from "./charts.js";
+import {distribution, make, number, ordinal} from "./charts.js";
 import {showOperator} from "./operator.js";
 
 const $ = (id) => document.getElementById(id);
@@ -68,13 +68,17 @@ function row(entry, i, domain, {rate, before, shared}) {
   const move = !before ? null : was === undefined ? make("span", {class: "move new"}, "new") :
     was > i ? make("span", {class: "move up", "aria-label": `up ${was - i}`}, `▲ ${was - i}`) :
     was < i ? make("span", {class: "move down", "aria-label": `down ${i - was}`}, `▼ ${i - was}`) : null;
-  const mark = shared?.has(id) ? make("span", {class: `shared s${shared.get(id) % 5}`, title: "on both lists"}) : null;
+  const mark = shared?.has(id) ? make("span", {class: "shared"}, `${ordinal(shared.get(id) + 1)} there`) : null;
   const expected = domain.events ? null : make("span", {class: "expected"}, number(entry.rating, 1), make("small", {}, ` of ${domain.scale.at(-1)}`));
   const here = rate ? make("span", {class: "rate-here"}, make("button", {class: "know", type: "button", "aria-label": `I know ${entry.title}`,
-    onclick: (event) => event.currentTarget.replaceWith(stars(domain, 0, (value) => say(domain.name, id, entry.title, value), entry.title))}, "I know it")) : null;
+    onclick: (event) => {
+    const choice = stars(domain, 0, (value) => say(domain.name, id, entry.title, value), entry.title);
+    event.currentTarget.replaceWith(choice);
+    choice.querySelector("button").focus({preventScroll: true});
+  }}, "I know it")) : null;
   return make("li", {"data-item": id, class: before && (was === undefined || was > i) ? "fresh" : null},
     make("span", {class: "place", "aria-hidden": "true"}, String(i + 1)),
-    make("div", {}, make("p", {class: "title"}, mark, entry.title, move), entry.why || here ? make("p", {class: "why"}, entry.why ? `${entry.why} ` : null, here) : null),
+    make("div", {}, make("p", {class: "title"}, entry.title, move, mark), entry.why || here ? make("p", {class: "why"}, entry.why ? `${entry.why} ` : null, here) : null),
     make("div", {class: "figures"}, expected, distribution(entry.distribution, domain.scale, entry.interval)));
 }
 
@@ -99,23 +103,29 @@ function stars(domain, value, chosen, title) {
 }
 
 function say(domain, item, title, value) {
+  const inLists = document.activeElement.closest("#lists");
   const known = state.rated.find((r) => r.domain === domain && r.item === item);
   if (known) known.value = value;
   else state.rated.unshift({domain, item, title, value});
   showBasket();
+  if (inLists) focusOn(`${domain} ${item}`);     // the title leaves its list
   rank();
 }
 
+const focusOn = (key) => [...$("basket").children].find((li) => li.dataset.key === key)?.querySelector("[tabindex='0'], button").focus({preventScroll: true});
+
 function showBasket() {
+  const focused = document.activeElement.closest("#basket li")?.dataset.key;
   $("basket-empty").hidden = state.rated.length > 0;
   $("clear").hidden = !state.rated.length;
-  $("basket").replaceChildren(...state.rated.map((r) => make("li", {class: hue(r.domain)},
+  $("basket").replaceChildren(...state.rated.map((r) => make("li", {class: hue(r.domain), "data-key": `${r.domain} ${r.item}`},
     make("span", {class: "name"}, r.title, make("small", {}, r.domain)), stars(facts(r.domain), r.value, (v) => say(r.domain, r.item, r.title, v), r.title),
     make("button", {class: "drop", type: "button", "aria-label": `Take back ${r.title}`, onclick: () => {
       state.rated = state.rated.filter((other) => other !== r);
       showBasket();
       rank();
     }}, "✕"))));
+  if (focused) focusOn(focused);
 }
 
 const said = () => state.rated.reduce((all, r) => ({...all, [r.domain]: {...all[r.domain], [r.item]: r.value}}), {});
@@ -137,7 +147,7 @@ async function rank() {
       state.before[answer.domain] = new Map(answer.items.map((entry, i) => [String(entry.item), i]));
     });
     $("spoken").textContent = spoken.join(". ");
-    story();
+    story(found);
     tell();
   } catch (error) {
     tell(error.message);
@@ -146,11 +156,12 @@ async function rank() {
   }
 }
 
-function story() {
-  const names = [...new Set(state.rated.map((r) => r.domain))], others = state.domains.map((d) => d.name).filter((n) => !names.includes(n));
+function story(found) {
+  const names = [...new Set(state.rated.map((r) => r.domain))], others = found.filter((answer) => !names.includes(answer.domain) && answer.items.length);
   const listed = (all) => new Intl.ListFormat("en").format(all);
   $("story").textContent = !state.rated.length ? "These are the lists of somebody new. Nothing you say here is stored." :
-    others.length ? `You rated ${listed(names)}, and never ${listed(others)}. Those lists moved too.` : "You rated in every catalogue. The more you say, the more the lists are yours.";
+    others.length ? `You rated only ${listed(names)}. For you, ${listed(others.map((answer) => `“${answer.items[0].title}” leads in ${answer.domain}`))}.` :
+      "You rated in every catalogue. The more you say, the more the lists are yours.";
 }
 
 let typing = 0;
@@ -222,22 +233,28 @@ async function showPair(name = state.pair || state.domains[0].name) {
   const kinds = [["you", "you, by what you rated"], ["new", "somebody new"], ["user", "a user, by id"], ...versions.filter((v) => !v.current).map((v) => [`model ${v.version}`, `you, by model version ${v.version}`])];
   const answers = await Promise.all(state.sides.map((side) => sideList(side, name).catch((error) => ({error}))));
   const ids = answers.map((a) => new Set((a.items ?? []).map((entry) => String(entry.item))));
-  const shared = new Map([...ids[0]].filter((id) => ids[1].has(id)).map((id, i) => [id, i]));
+  const places = ids.map((mine) => new Map([...mine].map((id, i) => [id, i])));
+  const both = [...ids[0]].filter((id) => ids[1].has(id)).length;
+  $("pair-story").textContent = !state.rated.length && state.sides.some((side) => side.kind === "you") ? "You have not rated anything yet, so you are somebody new." :
+    both ? `${both} of ${ids[0].size} titles are on both lists; each says at which place it is on the other.` : ids.every((mine) => mine.size) ? "No title is on both lists." : "";
+  const focused = document.activeElement.id;
   $("sides").replaceChildren(...state.sides.map((side, s) => {
     const card = catalogueCard(name), head = make("div", {class: "side-head"});
-    const select = make("select", {"aria-label": `Side ${s + 1}`, onchange: (event) => { side.kind = event.target.value; if (side.kind !== "user" || side.id) showPair(); else showPair(); }},
+    const select = make("select", {id: `side-${s}`, onchange: (event) => { side.kind = event.target.value; showPair(); }},
       ...kinds.map(([value, label]) => make("option", {value, selected: value === side.kind}, label)));
-    head.append(make("label", {}, s ? "and" : "This is", select));
-    if (side.kind === "user") head.append(make("label", {}, "User id", make("input", {value: side.id, maxlength: 200, onchange: (event) => { side.id = event.target.value.trim(); showPair(); }})));
+    head.append(make("label", {}, s ? "with" : "Compare", select));
+    if (side.kind === "user") head.append(make("label", {}, "User id", make("input", {id: `side-id-${s}`, value: side.id, maxlength: 200, placeholder: "ana-000, in the demo", onchange: (event) => { side.id = event.target.value.trim(); showPair(); }})));
     card.querySelector("header").after(head);
     if (answers[s].error) card.querySelector("ol").append(make("li", {class: "none"}, answers[s].error.message));
-    else showList(card, answers[s], {shared});
+    else showList(card, answers[s], {shared: places[1 - s]});
     return card;
   }));
+  (document.getElementById(focused.replace("side-", "side-id-")) ?? document.getElementById(focused))?.focus();
 }
 
 function sideList(side, domain) {
-  if (side.kind === "user" && side.id) return ask(`/v1/users/${encodeURIComponent(side.id)}/recommend?${new URLSearchParams({domain, n: PLACES, explain: true})}`);
+  if (side.kind === "user" && !side.id) return Promise.reject(new Error("Whose list? Give an id."));
+  if (side.kind === "user") return ask(`/v1/users/${encodeURIComponent(side.id)}/recommend?${new URLSearchParams({domain, n: PLACES, explain: true})}`);
   if (side.kind === "you") return guestQuestion(domain);
   if (side.kind.startsWith("model ")) return guestQuestion(domain, {model: Number(side.kind.slice(6))});
   return guestQuestion(domain, {ratings: {}});
@@ -249,7 +266,7 @@ async function lookUp(id) {
     const known = await ask(`/v1/users/${encodeURIComponent(id)}/ratings`);
     const lines = Object.entries(known.ratings).map(([name, rated]) => {
       const best = Object.entries(rated).sort((a, b) => b[1] - a[1]);
-      const p = make("p", {}, `${number(best.length)} in ${name}, among them `);
+      const p = make("p", {}, `${number(best.length)} rating${best.length === 1 ? "" : "s"} in ${name}${best.length > 4 ? ", among them" : ":"} `);
       best.slice(0, 4).forEach(([item, value], i) => p.append(i ? ", " : "", make("b", {}, known.titles[name][item] ?? item), facts(name)?.events ? "" : ` (${value})`));
       return p;
     });
