@@ -72,6 +72,10 @@ class Found:
         self.item_counts = counts
         return Batch(keys, users, item, of_rating)
 
+    def check_any(self) -> None:
+        if not self.items:
+            raise DataError(f"domain {self.name!r} must have at least one row of data; got none. Leave the domain out.")
+
     def codes(self, column: Coded, known: dict[Any, int]) -> NDArray[np.int64]:
         """The codes of a batch's values, here; what was not met before gets the next one."""
         own = np.fromiter((known.setdefault(value, len(known)) for value in python_values(column.distinct)), np.int64,
@@ -106,7 +110,6 @@ class Spools:
 
     def __init__(self, folder: Path, n_parts: int) -> None:
         self.folder, self.n_parts = folder, n_parts
-        folder.mkdir(parents=True)
 
     def add(self, z: int, key: NDArray[np.uint64], item: NDArray[Any], rating: NDArray[Any]) -> None:
         records = np.empty(len(key), RECORD)
@@ -162,9 +165,9 @@ class Spools:
 
 def take_in(files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advance: Advance) -> Catalogue:
     """Blocks of these files in a folder, which must be empty. sized: how many blocks there should be."""
-    if not 1 <= n_parts <= LARGEST_PART:
-        raise EngineError(f"there must be 1 to {LARGEST_PART:,} parts; got {n_parts:,}.")
+    check_parts(n_parts)
     spools = Spools(folder / "spool", n_parts)
+    spools.folder.mkdir(parents=True)
     found = [_read(files, z, name, spools, advance) for z, name in enumerate(files.paths)]
     ratings = items_of(files, found)
     ends = block_ends(spools, ratings, found, sized)
@@ -179,6 +182,11 @@ def take_in(files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advanc
         advance(int(answer[1].sum()), "blocks")
     shutil.rmtree(folder / "spool")
     return catalogue_of(ratings, builder.kinds, ends, total)
+
+
+def check_parts(n_parts: int) -> None:
+    if not 1 <= n_parts <= LARGEST_PART:
+        raise EngineError(f"there must be 1 to {LARGEST_PART:,} parts; got {n_parts:,}.")
 
 
 def block_ends(spools: Spools, ratings: Ratings, found: Sequence[Found], sized: Sized) -> Numbers:
@@ -205,8 +213,7 @@ def _read(files: RatingFiles, z: int, name: str, spools: Spools, advance: Advanc
         spools.add(z, batch.keys[batch.users.codes], batch.item, batch.rating)
         spools.add_ids(z, batch.keys, batch.users.distinct)
         advance(len(batch.users), f"reading {name}")
-    if not found.items:
-        raise DataError(f"domain {name!r} must have at least one row of data; got none. Leave the domain out.")
+    found.check_any()
     return found
 
 
@@ -340,8 +347,7 @@ class Builder:
                     one = np.zeros(len(both), bool)
                     one[row] = True
                     place = f" {users.where(one)} of {part}"
-        raise DataError(f"domain {name!r}: a user must rate an item once; user {brief(user)} rates item {brief(item)} "
-                        f"again{place}. Pass duplicates='last' or 'mean'.")
+        raise rated_twice(name, user, item, place)
 
     def _append(self, block: Block, z: int, domain: Domain, keys: NDArray[np.uint64]) -> None:
         block.append(z, "user", domain.user + np.int32(block.n_users[z]))
@@ -355,6 +361,11 @@ class Builder:
         start = len(block.column(z, "text"))
         block.append(z, "text_end", start + np.cumsum([len(text) for text in texts], dtype=np.int64))
         block.append(z, "text", np.frombuffer(b"".join(texts), np.uint8))
+
+
+def rated_twice(name: str, user: Any, item: Any, place: str) -> DataError:
+    return DataError(f"domain {name!r}: a user must rate an item once; user {brief(user)} rates item {brief(item)} "
+                     f"again{place}. Pass duplicates='last' or 'mean'.")
 
 
 def _rows(keys: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.int32]]:
