@@ -18,7 +18,7 @@ from pclf.blocks.catalogue import part_of
 from pclf.data.columns import find_columns
 from pclf.data.frames import RatingFrames, check_work, is_frame
 from pclf.data.vocabulary import as_written, hashes
-from pclf.errors import ArgumentError, EngineError
+from pclf.errors import ArgumentError, DataError, EngineError
 from pclf.models import disk
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["RatingFrames", "predict", "recommend"]
 
 KINDS = {"int": "long", "str": "string"}
+IDS = {"string": "string", **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "long")}
 
 
 def fit(model: "Mixture", data: Any, *, work: Any, n_threads: int | None, dtype: str, **options: Any) -> None:
@@ -118,7 +119,12 @@ def _with_parts(frame: Any, model: Any, roles: Sequence[str]) -> Any:
 
     names = [role.replace("_col", "_id") for role in roles]
     found = find_columns(frame.columns, dict.fromkeys(roles), "the frame")
-    chosen = frame.select([functions.col(f"`{column}`").alias(name) for column, name in zip(found, names, strict=True)])
+    kinds = dict(frame.dtypes)
+    for column in found:
+        if kinds[column] not in IDS:
+            raise DataError(f"the frame: column {column!r} must have whole numbers or text; got {kinds[column]}.")
+    chosen = frame.select([functions.col(f"`{column}`").cast(IDS[kinds[column]]).alias(name)
+                           for column, name in zip(found, names, strict=True)])
     n_parts = model.users_.people.catalogue.n_parts
 
     def placed(batches: Iterable[Any]) -> Iterator[Any]:

@@ -300,6 +300,6 @@ def arrow_schema(schema: str) -> Any:
     """A schema of Spark as Arrow's."""
     import pyarrow as pa
 
-    kinds = {"int": pa.int32(), "long": pa.int64(), "double": pa.float64(), "string": pa.string(),
+    kinds = {"int": pa.int32(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64(), "string": pa.string(),
              "binary": pa.binary()}
     return pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in schema.split(", "))])
