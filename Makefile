@@ -8,7 +8,7 @@ DATA   := $(if $(PCLF_DATA),PCLF_DATA=$(abspath $(PCLF_DATA)),)
 
 .DEFAULT_GOAL := help
 PYTHONS := python3.11 python3.12 python3.13 python3.14
-.PHONY: help demo serve test coverage check attack lowest versions lock bench reproduce docs refresh examples gpu clean
+.PHONY: help demo serve test coverage check attack lowest versions lock bench reproduce docs refresh examples gpu spark clean
 
 help:            ## list these words
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -20,7 +20,8 @@ serve: $(VENV)/.serve         ## the demo's catalogues as a service with a page,
 	@$(BIN)/pclf serve --demo
 
 test: $(VENV)/.dev            ## all tests
-	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not spark"
+	@$(BIN)/python -m pytest -m spark tests/test_spark.py
 
 coverage: $(VENV)/.dev        ## all tests, and the share of lines that they run
 	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal --cov=pclf --cov-report=term:skip-covered
@@ -66,6 +67,8 @@ examples: $(VENV)/.dev        ## run every example
 
 gpu: $(VENV)/.gpu             ## add PyTorch and Triton, so that `make test` covers the GPU engine
 
+spark: $(VENV)/.spark         ## add PySpark (0.5 GB), so that `make test` covers the Spark engine where there is Java 17
+
 clean:           ## remove the environment and everything built
 	rm -rf $(VENV) .venv-* site build dist .mypy_cache .ruff_cache .pytest_cache
 
@@ -98,4 +101,8 @@ $(VENV)/.docs: $(VENV)/.dev
 # The version is named because its CPU build is small where it is at hand; any torch of the extra will do.
 $(VENV)/.gpu: $(VENV)/.dev
 	@$(PIP) torch==2.13.0 triton
+	@touch $@
+
+$(VENV)/.spark: $(VENV)/.dev
+	@$(PIP) -e '.[dev,spark]' 'pyspark[connect]'
 	@touch $@

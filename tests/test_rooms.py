@@ -14,8 +14,8 @@ ROOT = Path(pclf.__file__).parent
 LOCK = Path(__file__).parents[1] / "lock.txt"
 # From the top down. Engines say what a machine for factors is, so factors come after them; models ask for lists.
 ROOMS = ["errors", "client", "atomic", "progress", "tables", "door", "data", "datasets", "problem", "clusters",
-         "engines", "factors", "choice", "neighbours", "serving", "storage", "blocks", "models", "tracking", "evaluate",
-         "report", "plots", "service", "bench", "cli", "__main__"]
+         "engines", "factors", "choice", "neighbours", "serving", "storage", "blocks", "models", "spark", "tracking",
+         "evaluate", "report", "plots", "service", "bench", "cli", "__main__"]
 FILES = sorted(ROOT.rglob("*.py"))
 
 

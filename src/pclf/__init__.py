@@ -24,7 +24,7 @@ _HOME = {
     "Client": "pclf.client",
 }
 _ROOMS = ("blocks", "choice", "clusters", "data", "datasets", "engines", "errors", "evaluate", "factors", "models",
-          "plots", "report", "storage", "tracking")
+          "plots", "report", "spark", "storage", "tracking")
 
 __all__ = ["__version__", *_HOME, *_ROOMS]
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pclf import models as models
     from pclf import plots as plots
     from pclf import report as report
+    from pclf import spark as spark
     from pclf import storage as storage
     from pclf import tracking as tracking
     from pclf.client import Client as Client

@@ -1,14 +1,15 @@
 """EM over blocks of users: start values, E-step and P(k | u), a block at a time, added up in the order of the blocks.
 
-`pclf.clusters.loop` does not know: it is given counts of users as sums. Rows of users are kept beside their block, in
-two slots, of which an iteration reads the one and writes the other. So whatever happens in an iteration, the one before
-is still there.
+`pclf.clusters.loop` does not know: it is given counts of users as sums. Rows of users are kept beside their block, in a
+file for each iteration, of which the last two are there. So whatever happens in an iteration, the one before is still
+there, and a block that is asked twice writes the same file twice.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from secrets import token_hex
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,31 +22,21 @@ from pclf.clusters.state import Params, SpreadCounts, SpreadUsers, Stats
 from pclf.engines.cpu import CpuEngine
 from pclf.problem import Layout, Problem
 
-T = TypeVar("T")
-Over = Callable[[Callable[[int], T], Iterable[int]], Iterable[T]]      # like map, and in the same order
 Floats = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a block says."""
-
-    sums: NDArray[np.float64]     # (G, K)  of its users' counts
-    items: tuple[Floats, ...]     # (V, C)  a view
-    tables: tuple[Floats, ...]    # (R, K, C)
-    objective: float
-    log_density: float            # of the prior of its users
+Arrays = Sequence[NDArray[Any]]
 
 
 class BlockEngine:
-    """Blocks in a folder, for `clusters.loop.run`. over: how a function is called for every block."""
+    """Blocks in a folder, for `clusters.loop.run`.
+
+    A block answers a question, `drawn`, `spread` or `expected`, with arrays that add up over blocks; `asked` puts it to
+    all of them.
+    """
 
     name = "disk"
 
-    def __init__(self, catalogue: Catalogue, blocks: Path, layout: Layout, rows: Path, cpu: CpuEngine,
-                 over: Over[Any] = map) -> None:
-        self.catalogue, self.blocks, self.layout, self.rows, self.cpu, self.over = (
-            catalogue, blocks, layout, rows, cpu, over)
+    def __init__(self, catalogue: Catalogue, blocks: Path, layout: Layout, rows: Path, cpu: CpuEngine) -> None:
+        self.catalogue, self.blocks, self.layout, self.rows, self.cpu = catalogue, blocks, layout, rows, cpu
         self.n_threads = cpu.n_threads
         self.tied = catalogue.ratings.shared_users and not layout.separate_users
         n_groups = 1 if self.tied and catalogue.overlap else len(catalogue.ratings.domains)
@@ -66,47 +57,44 @@ class BlockEngine:
     def start(self, name: str, rng: np.random.Generator) -> Stats:
         """Start counts by hash of the ids: the same as those of `name` by id in memory."""
         if name == "posteriors":
-            seeds = seeds_of_posteriors(self.problem, rng)
-
-            def drawn(b: int) -> Part:
-                problem = self._problem(b, keyed=True)
-                found = posteriors_from(seeds, problem, self.n_threads)
-                return self._kept(b, 0, problem, found, 0.0)
-
-            return self._sum(drawn, 0)
+            return self._sum(0, np.float64, "drawn", seeds_of_posteriors(self.problem, rng))
         domains = list(self.catalogue.ratings.domains.values())
         of_level = [np.bincount(levels, d.value_counts, self.problem.n_levels)
                     for levels, d in zip(self.to_levels, domains, strict=True)]
         items, tables = memberships_of_items(self.problem, [d.item_counts for d in domains], of_level, rng)
-        seed = rng.integers(2**64, dtype=np.uint64)
-
-        def spread_out(b: int) -> Part:
-            problem = self._problem(b, keyed=True)
-            users = np.zeros((problem.n_users, self.layout.n_user_clusters))
-            assert problem.user_keys is not None
-            spread(users, counts_of_users(problem), problem.user_keys, seed)
-            return self._kept(b, 0, problem, Stats(users, (), (), 0.0), 0.0)
-
-        counts = self._sum(spread_out, 0).users
+        counts = self._sum(0, np.float64, "spread", rng.integers(2**64, dtype=np.uint64)).users
         return Stats(counts, items, tables, 0.0)
 
     def estep(self, data: Problem, params: Params, beta: float) -> Stats:
         users: SpreadUsers = params.users
-        slot = 1 - int(users.counts.at)
-
-        def expected(b: int) -> Part:
-            problem = self._problem(b)
-            rows = self._joint(users, b, problem)
-            placed = self.cpu.placed(problem, self._block(b).indices(problem))
-            found = self.cpu.estep(placed, Params(rows, params.items, params.tables), beta)
-            density = log_density(rows, problem.user_groups, users.mean) if users.strength else 0.0
-            return self._kept(b, slot, problem, found, density)
-
-        out = self._sum(expected, slot)
+        out = self._sum(int(users.counts.at) + 1, self.cpu.dtype, "expected", params, beta)
         users.log_density = self._density
         return out
 
-    def memberships(self, users: SpreadUsers, b: int) -> Floats:
+    def asked(self, question: str, like: Arrays, *arguments: Any) -> Iterable[Arrays]:
+        """The answers of all blocks, in their order, or what they add up to. like: arrays of their shapes."""
+        return (getattr(self, question)(b, *arguments) for b in range(self.catalogue.n_blocks))
+
+    def drawn(self, b: int, seeds: NDArray[np.uint64]) -> Arrays:
+        problem = self._problem(b, keyed=True)
+        return self._kept(b, 0, problem, posteriors_from(seeds, problem, self.n_threads))
+
+    def spread(self, b: int, seed: np.uint64) -> Arrays:
+        problem = self._problem(b, keyed=True)
+        users = np.zeros((problem.n_users, self.layout.n_user_clusters))
+        assert problem.user_keys is not None
+        spread(users, counts_of_users(problem), problem.user_keys, seed)
+        return self._kept(b, 0, problem, Stats(users, (), (), 0.0))
+
+    def expected(self, b: int, params: Params, beta: float) -> Arrays:
+        problem, users = self._problem(b), params.users
+        rows = self._joint(users, b, problem)
+        placed = self.cpu.placed(problem, self._block(b).indices(problem))
+        found = self.cpu.estep(placed, Params(rows, params.items, params.tables), beta)
+        density = log_density(rows, problem.user_groups, users.mean) if users.strength else 0.0
+        return self._kept(b, int(users.counts.at) + 1, problem, found, density)
+
+    def memberships(self, b: int, users: SpreadUsers) -> Floats:
         """P(k | u) of the rows of a block."""
         problem = self._problem(b)
         out: Floats = memberships(self._joint(users, b, problem), problem.user_groups, users.mean)
@@ -116,24 +104,28 @@ class BlockEngine:
         """For each domain, user -> row in a block."""
         return self._problem(b).user_rows
 
-    def _sum(self, task: Callable[[int], Part], slot: int) -> Stats:
-        parts: Iterator[Part] = iter(self.over(task, range(self.catalogue.n_blocks)))
-        first = next(parts)
-        sums, items, tables = first.sums, list(first.items), list(first.tables)
-        objective, self._density = first.objective, first.log_density
-        for part in parts:
-            sums = sums + part.sums
-            for total, own in (*zip(items, part.items, strict=True), *zip(tables, part.tables, strict=True)):
-                total += own
-            objective, self._density = objective + part.objective, self._density + part.log_density
-        return Stats(SpreadCounts(sums, slot), tuple(items), tuple(tables), objective)
+    def _sum(self, at: int, dtype: Any, question: str, *arguments: Any) -> Stats:
+        """at: the iteration whose counts of users the blocks keep."""
+        k, views = self.layout.n_user_clusters, self.layout.views
+        sums, numbers = np.zeros((len(self.problem.user_groups), k)), np.zeros(2)
+        items = [np.zeros((n, view.n_clusters), dtype) for n, view in zip(self.problem.n_items, views, strict=True)]
+        tables = [np.zeros((self.problem.n_levels, k, view.n_clusters)) for view in views]
+        total = [sums, numbers, *items, *tables]
+        for answer in self.asked(question, total, *arguments):
+            for whole, own in zip(total, answer, strict=False):      # some have neither items nor tables
+                whole += own
+        self._density = float(numbers[1])
+        return Stats(SpreadCounts(sums, at), tuple(items), tuple(tables), float(numbers[0]))
 
-    def _kept(self, b: int, slot: int, problem: Problem, found: Stats, density: float) -> Part:
-        """With the counts of users written beside the block."""
+    def _kept(self, b: int, at: int, problem: Problem, found: Stats, density: float = 0.0) -> Arrays:
+        """What adds up, with the counts of users written beside the block."""
         counts = np.ascontiguousarray(found.users, self.cpu.dtype)
-        counts.tofile(self._rows(b, slot))
+        self._rows(b, at - 2).unlink(missing_ok=True)
+        part = self._rows(b, at).with_suffix(f".{token_hex(8)}")      # of this attempt, if there are several
+        counts.tofile(part)
+        part.replace(self._rows(b, at))
         sums = np.stack([counts[start:stop].sum(axis=0, dtype=np.float64) for start, stop in problem.user_groups])
-        return Part(sums, found.items, found.tables, found.objective, density)
+        return [sums, np.array([found.objective, density]), *found.items, *found.tables]
 
     def _joint(self, users: SpreadUsers, b: int, problem: Problem) -> Floats:
         counts = np.fromfile(self._rows(b, int(users.counts.at)), self.cpu.dtype).reshape(problem.n_users, -1)
@@ -147,8 +139,8 @@ class BlockEngine:
     def _block(self, b: int) -> Block:
         return block_of(self.catalogue, self.blocks, b)
 
-    def _rows(self, b: int, slot: int) -> Path:
-        return self.rows / f"{b:05d}.{slot}"
+    def _rows(self, b: int, at: int) -> Path:
+        return self.rows / f"{b:05d}.{at}"
 
 
 def block_of(catalogue: Catalogue, folder: Path, b: int) -> Block:

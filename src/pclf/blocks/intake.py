@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from pclf.errors import DataError, EngineError, brief
 from pclf.problem import Layout, Problem, View
 
 RECORD = np.dtype([("key", "<u8"), ("item", "<i4"), ("rating", "<u2")])      # a rating, in a spool
+KINDS = ("ratings", "id", "length", "text")                                  # of spools
 MOST = 1 << 16            # different ratings of a domain
 LARGEST_PART = 4096       # parts at most: their numbers have two bytes, and files cost
 
@@ -37,7 +38,7 @@ Sized = Callable[[Ratings, int, int], int]      # items, ratings and users -> bl
 
 
 @dataclass
-class _Found:
+class Found:
     """What the first pass learns about a domain."""
 
     name: str
@@ -46,8 +47,34 @@ class _Found:
     items: dict[Any, int] = field(default_factory=dict)
     ratings: dict[float, int] = field(default_factory=dict)
     item_counts: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
-    kinds: dict[str, tuple[str, Path]] = field(default_factory=dict)         # of users and items, and where from
+    kinds: dict[str, tuple[str, str]] = field(default_factory=dict)         # of users and items, and where from
     whole_numbers: bool = True                                               # all users that came as text
+
+    def take(self, columns: Sequence[Coded], where: str) -> "Batch":
+        """A batch of ratings, checked. where: the part that it is of."""
+        users, items, ratings = columns
+        check_present(users, f"{where}: user ids")
+        check_present(items, f"{where}: item ids")
+        values = numbers(ratings, where)
+        for role, column in (("user", users), ("item", items)):
+            self.check_kind(role, column, where)
+        if self.scale is not None:
+            _check_scale(self.scale, values, ratings, where)
+        keys = keys_of(users.distinct)
+        self.whole_numbers &= self.text and isinstance(as_whole_numbers(users.distinct), np.ndarray)
+        item = self.codes(items, self.items)
+        of_rating = self.codes(Coded(ratings.codes, values), self.ratings)
+        if len(self.ratings) > MOST:
+            raise DataError(f"{where}: ratings must lie on a scale of few values; got more than {MOST:,} different "
+                            f"ones. Round them to a scale first.")
+        counts = np.bincount(item, minlength=len(self.items))
+        counts[:len(self.item_counts)] += self.item_counts
+        self.item_counts = counts
+        return Batch(keys, users, item, of_rating)
+
+    def check_any(self) -> None:
+        if not self.items:
+            raise DataError(f"domain {self.name!r} must have at least one row of data; got none. Leave the domain out.")
 
     def codes(self, column: Coded, known: dict[Any, int]) -> NDArray[np.int64]:
         """The codes of a batch's values, here; what was not met before gets the next one."""
@@ -55,7 +82,7 @@ class _Found:
                           len(column.distinct))
         return own[column.codes]
 
-    def check_kind(self, role: str, column: Coded, part: Path) -> None:
+    def check_kind(self, role: str, column: Coded, part: str) -> None:
         if isinstance(column.distinct, np.ndarray):
             kind = "whole numbers" if column.distinct.dtype.kind == "i" else "numbers with fractions"
         else:
@@ -69,12 +96,20 @@ class _Found:
                             f"{before[1]} and {kind} in {part}. Write them all as text.")
 
 
+class Batch(NamedTuple):
+    """Some ratings: hashes of the different users, and codes."""
+
+    keys: NDArray[np.uint64]
+    users: Coded
+    item: NDArray[np.int64]
+    rating: NDArray[np.int64]
+
+
 class Spools:
     """A file of ratings and one of ids for each part and domain."""
 
     def __init__(self, folder: Path, n_parts: int) -> None:
         self.folder, self.n_parts = folder, n_parts
-        folder.mkdir(parents=True)
 
     def add(self, z: int, key: NDArray[np.uint64], item: NDArray[Any], rating: NDArray[Any]) -> None:
         records = np.empty(len(key), RECORD)
@@ -109,9 +144,10 @@ class Spools:
         text = self._path(part, z, "text").read_bytes()
         return pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends.astype(np.int64)), pa.py_buffer(text))
 
-    def remove(self, part: int, z: int) -> None:
-        for kind in ("ratings", "id", "length", "text"):
-            self._path(part, z, kind).unlink(missing_ok=True)
+    def remove(self, part: int, n_domains: int) -> None:
+        for z in range(n_domains):
+            for kind in KINDS:
+                self._path(part, z, kind).unlink(missing_ok=True)
 
     def _split(self, key: NDArray[np.uint64]) -> Iterator[tuple[int, NDArray[np.intp]]]:
         parts = part_of(key, self.n_parts)
@@ -129,57 +165,55 @@ class Spools:
 
 def take_in(files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advance: Advance) -> Catalogue:
     """Blocks of these files in a folder, which must be empty. sized: how many blocks there should be."""
+    check_parts(n_parts)
+    spools = Spools(folder / "spool", n_parts)
+    spools.folder.mkdir(parents=True)
+    found = [_read(files, z, name, spools, advance) for z, name in enumerate(files.paths)]
+    ratings = items_of(files, found)
+    ends = block_ends(spools, ratings, found, sized)
+    builder = Builder(files, spools, ratings, found)
+    total = builder.nothing(ends)
+    for b in range(len(ends)):
+        answer = builder.block(folder / f"{b:05d}", b, ends)
+        for part in parts_of_block(ends, b):
+            spools.remove(part, len(found))
+        for whole, own in zip(total, answer, strict=True):
+            whole += own
+        advance(int(answer[1].sum()), "blocks")
+    shutil.rmtree(folder / "spool")
+    return catalogue_of(ratings, builder.kinds, ends, total)
+
+
+def check_parts(n_parts: int) -> None:
     if not 1 <= n_parts <= LARGEST_PART:
         raise EngineError(f"there must be 1 to {LARGEST_PART:,} parts; got {n_parts:,}.")
-    spools = Spools(folder / "spool", n_parts)
-    found = [_read(files, z, name, spools, advance) for z, name in enumerate(files.paths)]
-    ratings = _without_users(files, found)
-    first = [len(np.unique(spools.ratings(0, z)["key"])) for z in range(len(found))]
-    n_ratings = int(sum(f.item_counts.sum() for f in found))
-    n_blocks = min(n_parts, max(1, sized(ratings, n_ratings, sum(first) * n_parts)))
-    ends = (np.arange(1, n_blocks + 1) * n_parts // n_blocks).astype(np.int64)
-    builder = _Builder(files, folder, spools, ratings, found)
-    blocks = []
-    for b, end in enumerate(ends.tolist()):
-        blocks.append(builder.block(b, range(int(ends[b - 1]) if b else 0, end)))
-        advance(sum(blocks[-1].n_ratings), "blocks")
-    shutil.rmtree(folder / "spool")
-    part_ratings = np.array(builder.part_ratings, np.int64)
-    counted = [(items, values) for items, values in zip(builder.item_counts, builder.value_counts, strict=True)]
-    part_users = np.array(builder.part_users, np.int64)
-    overlap = ratings.shared_users and sum(b.n_rows for b in blocks) < part_users.sum()
-    return Catalogue(without_users(ratings, part_users.sum(axis=0), part_ratings.sum(axis=0), counted),
-                     builder.kinds, bool(overlap), part_users, part_ratings, ends,
-                     np.array([b.n_rows for b in blocks], np.int64))
 
 
-def _read(files: RatingFiles, z: int, name: str, spools: Spools, advance: Advance) -> _Found:
+def block_ends(spools: Spools, ratings: Ratings, found: Sequence[Found], sized: Sized) -> Numbers:
+    """The part behind the last one of each block."""
+    n_users = spools.n_parts * sum(len(np.unique(spools.ratings(0, z)["key"])) for z in range(len(found)))
+    n_blocks = min(spools.n_parts, max(1, sized(ratings, int(sum(f.item_counts.sum() for f in found)), n_users)))
+    return (np.arange(1, n_blocks + 1) * spools.n_parts // n_blocks).astype(np.int64)
+
+
+def catalogue_of(ratings: Ratings, kinds: tuple[str, ...], ends: Numbers, total: Sequence[Numbers]) -> Catalogue:
+    """What all blocks have in common, from what their answers add up to."""
+    part_users, part_ratings, block_rows, *counts = total
+    overlap = ratings.shared_users and block_rows.sum() < part_users.sum()
+    counted = list(zip(counts[::2], counts[1::2], strict=True))
+    return Catalogue(without_users(ratings, part_users.sum(axis=0), part_ratings.sum(axis=0), counted), kinds,
+                     bool(overlap), part_users, part_ratings, ends, block_rows)
+
+
+def _read(files: RatingFiles, z: int, name: str, spools: Spools, advance: Advance) -> Found:
     """The first pass over a domain."""
-    found = _Found(name, files.scale_of(name), is_text(files.parts(name)[0]))
-    for part, (users, items, ratings) in files.batches(name):
-        where = str(part)
-        check_present(users, f"{where}: user ids")
-        check_present(items, f"{where}: item ids")
-        values = numbers(ratings, where)
-        for role, column in (("user", users), ("item", items)):
-            found.check_kind(role, column, part)
-        if found.scale is not None:
-            _check_scale(found.scale, values, ratings, where)
-        keys = _keys(users.distinct)
-        found.whole_numbers &= found.text and isinstance(as_whole_numbers(users.distinct), np.ndarray)
-        item = found.codes(items, found.items)
-        of_rating = found.codes(Coded(ratings.codes, values), found.ratings)
-        if len(found.ratings) > MOST:
-            raise DataError(f"{where}: ratings must lie on a scale of few values; got more than {MOST:,} different "
-                            f"ones. Round them to a scale first.")
-        counts = np.bincount(item, minlength=len(found.items))
-        counts[:len(found.item_counts)] += found.item_counts
-        found.item_counts = counts
-        spools.add(z, keys[users.codes], item, of_rating)
-        spools.add_ids(z, keys, users.distinct)
-        advance(len(users), f"reading {name}")
-    if not found.items:
-        raise DataError(f"domain {name!r} must have at least one row of data; got none. Leave the domain out.")
+    found = Found(name, files.scale_of(name), is_text(files.parts(name)[0]))
+    for part, columns in files.batches(name):
+        batch = found.take(columns, str(part))
+        spools.add(z, batch.keys[batch.users.codes], batch.item, batch.rating)
+        spools.add_ids(z, batch.keys, batch.users.distinct)
+        advance(len(batch.users), f"reading {name}")
+    found.check_any()
     return found
 
 
@@ -192,15 +226,14 @@ def _check_scale(scale: Scale, values: NDArray[np.float64], ratings: Coded, wher
                         f"Pass scale=..., or round them first.")
 
 
-
-def _keys(ids: Any) -> NDArray[np.uint64]:
+def keys_of(ids: Any) -> NDArray[np.uint64]:
     """Hashes of the distinct ids of a batch, as text."""
     import pyarrow as pa
 
     return hashes((pa.array(ids) if isinstance(ids, np.ndarray) else ids).cast(pa.large_string()))
 
 
-def _without_users(files: RatingFiles, found: Sequence[_Found]) -> Ratings:
+def items_of(files: RatingFiles, found: Sequence[Found]) -> Ratings:
     """Items, scales and levels."""
     domains: dict[str, Domain] = {}
     vocabularies = []
@@ -219,48 +252,49 @@ def _without_users(files: RatingFiles, found: Sequence[_Found]) -> Ratings:
     return Ratings(domains, files.levels or 0, files.shared_users, files.shared_items)
 
 
-class _Builder:
+class Builder:
     """The second pass: parts, one after another, into blocks."""
 
-    def __init__(self, files: RatingFiles, folder: Path, spools: Spools, ratings: Ratings,
-                 found: Sequence[_Found]) -> None:
-        self.files, self.folder, self.spools, self.ratings = files, folder, spools, ratings
+    def __init__(self, files: RatingFiles, spools: Spools, ratings: Ratings, found: Sequence[Found]) -> None:
+        self.files, self.spools, self.ratings = files, spools, ratings
         self.domains, self.found = list(ratings.domains.values()), found
         kinds = ["int" if f.kinds["user"][0] == "whole numbers" or f.whole_numbers else "str" for f in found]
         self.kinds = tuple(["str"] * len(kinds) if files.shared_users and len(set(kinds)) > 1 else kinds)
         self.positions = [d.scale.locate(np.array(list(f.ratings)))[0]
                           for d, f in zip(self.domains, found, strict=True)]
-        self.part_users: list[list[int]] = []
-        self.part_ratings: list[list[int]] = []
-        self.item_counts = [np.zeros(d.n_items, np.int64) for d in self.domains]
-        self.value_counts = [np.zeros(len(d.scale), np.int64) for d in self.domains]
         layout = Layout(1, tuple(View(d.name, (z,), 1) for z, d in enumerate(self.domains)))
         self.whole, self.engine = Problem.of(ratings, layout), CpuEngine()
 
-    def block(self, number: int, parts: range) -> Block:
-        """Written whole: columns, people, index."""
-        folder = self.folder / f"{number:05d}"
+    def nothing(self, ends: Numbers) -> list[Numbers]:
+        """Users and ratings of each part, rows of each block, and of each domain ratings by item and by value: none."""
+        shape = self.spools.n_parts, len(self.domains)
+        counts = [np.zeros(n, np.int64) for d in self.domains for n in (d.n_items, len(d.scale))]
+        return [np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(len(ends), np.int64), *counts]
+
+    def block(self, folder: Path, number: int, ends: Numbers) -> list[Numbers]:
+        """Written whole: columns, people, index. Returns what it adds to `nothing`."""
         folder.mkdir()
-        n_domains = len(self.domains)
+        n_domains, out = len(self.domains), self.nothing(ends)
+        users, ratings, rows, *counts = out
         block = Block(folder, (0,) * n_domains, (0,) * n_domains, 0)
-        for part in parts:
-            made = [self._part(part, z) for z in range(n_domains)]
-            for z, (domain, keys) in enumerate(made):
+        for part in parts_of_block(ends, number):
+            for z in range(n_domains):
+                domain, keys = self._part(part, z)
                 self._append(block, z, domain, keys)
-                self.item_counts[z] += domain.item_counts
-                self.value_counts[z] += domain.value_counts
-            self.part_users.append([len(keys) for _, keys in made])
-            self.part_ratings.append([len(domain) for domain, _ in made])
-            block = replace(block, n_users=_added(block.n_users, self.part_users[-1]),
-                            n_ratings=_added(block.n_ratings, self.part_ratings[-1]))
+                users[part, z], ratings[part, z] = len(keys), len(domain)
+                counts[2 * z] += domain.item_counts
+                counts[2 * z + 1] += domain.value_counts
+            block = replace(block, n_users=tuple(users.sum(axis=0).tolist()),
+                            n_ratings=tuple(ratings.sum(axis=0).tolist()))
         if self.ratings.shared_users:
-            rows = _rows([block.column(z, "key") for z in range(n_domains)])
-            for z, own in enumerate(rows):
+            tied = _rows([block.column(z, "key") for z in range(n_domains)])
+            for z, own in enumerate(tied):
                 block.append(z, "row", own)
-            block = replace(block, n_rows=1 + max((int(own.max()) for own in rows if len(own)), default=-1))
+            block = replace(block, n_rows=1 + max((int(own.max()) for own in tied if len(own)), default=-1))
+        rows[number] = block.n_rows
         to_levels = [d.scale.to_levels(self.ratings.n_levels) for d in self.domains]
         block.make_index(self.engine, block.problem(self.whole, to_levels, False, False))
-        return block
+        return out
 
     def _part(self, part: int, z: int) -> tuple[Domain, NDArray[np.uint64]]:
         """The users of a part in a domain, by key, with their ratings, by user."""
@@ -270,7 +304,6 @@ class _Builder:
         order = np.argsort(user, kind="stable")                      # ratings of a user stay in the order of the files
         domain = replace(own, users=users, user=user[order].astype(np.int32), item=records["item"][order],
                          value=self.positions[z][records["rating"]][order])
-        self.spools.remove(part, z)
         repeated = repeated_pairs(Coded(domain.user, users.array()), Coded(domain.item, own.items.array()))
         if repeated is None:
             return domain, keys
@@ -284,7 +317,7 @@ class _Builder:
         import pyarrow as pa
 
         ids = self.spools.ids(part, z)
-        own = _keys(ids)
+        own = keys_of(ids)
         _, first, each = np.unique(own, return_index=True, return_inverse=True)
         texts = ids if isinstance(ids, np.ndarray) else np.asarray(ids.to_numpy(zero_copy_only=False), object)
         clash = texts[first][each] != texts
@@ -314,8 +347,7 @@ class _Builder:
                     one = np.zeros(len(both), bool)
                     one[row] = True
                     place = f" {users.where(one)} of {part}"
-        raise DataError(f"domain {name!r}: a user must rate an item once; user {brief(user)} rates item {brief(item)} "
-                        f"again{place}. Pass duplicates='last' or 'mean'.")
+        raise rated_twice(name, user, item, place)
 
     def _append(self, block: Block, z: int, domain: Domain, keys: NDArray[np.uint64]) -> None:
         block.append(z, "user", domain.user + np.int32(block.n_users[z]))
@@ -331,6 +363,11 @@ class _Builder:
         block.append(z, "text", np.frombuffer(b"".join(texts), np.uint8))
 
 
+def rated_twice(name: str, user: Any, item: Any, place: str) -> DataError:
+    return DataError(f"domain {name!r}: a user must rate an item once; user {brief(user)} rates item {brief(item)} "
+                     f"again{place}. Pass duplicates='last' or 'mean'.")
+
+
 def _rows(keys: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.int32]]:
     """Which of all people each user is, in the order in which domains first have them."""
     together = np.concatenate(keys)
@@ -340,5 +377,5 @@ def _rows(keys: Sequence[NDArray[np.uint64]]) -> list[NDArray[np.int32]]:
     return np.split(rank[each], np.cumsum([len(k) for k in keys])[:-1])
 
 
-def _added(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
+def parts_of_block(ends: Numbers, b: int) -> range:
+    return range(int(ends[b - 1]) if b else 0, int(ends[b]))

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,9 @@ class PartFile:
         for m, rows in enumerate(self.memberships):
             flat = pa.array(np.ascontiguousarray(rows, np.float32).ravel())
             columns[f"membership_{m}"] = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
-        pq.write_table(pa.table(columns), path, compression="zstd")
+        part = path.with_suffix(f".{token_hex(8)}")            # of this attempt, if there are several
+        pq.write_table(pa.table(columns), part, compression="zstd")
+        part.replace(path)
         return checksum(path)
 
     @classmethod

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -68,7 +68,8 @@ class Work:
                                   f"another folder: what is finished is kept, and the same call goes on.") from None
             raise
 
-    def blocks(self, files: RatingFiles, sized: Sized, advance: Advance, n_parts: int | None = None) -> Catalogue:
+    def blocks(self, files: RatingFiles, sized: Sized, advance: Advance, n_parts: int | None = None,
+               take_in: Callable[..., Catalogue] = take_in) -> Catalogue:
         """The ratings of some files in blocks: those that are there, if they are of the same files."""
         path, seal = self.folder / "catalogue.safetensors", files.fingerprint()
         if path.exists():
@@ -106,7 +107,7 @@ def save_run(path: Path, state: Saved) -> None:
                           ("means.tables", means.tables)):
         arrays |= {f"{name}.{i}": np.ascontiguousarray(x) for i, x in enumerate(several)}
     trace = [list(asdict(step).values()) for step in state.trace]
-    text = json.dumps({"slot": stats.users.at, "objective": stats.objective, "trace": trace})
+    text = json.dumps({"at": stats.users.at, "objective": stats.objective, "trace": trace})
     storage.write_atomically(path, arrays, {"run": text}, force=True)
 
 
@@ -126,7 +127,7 @@ def load_run(path: Path) -> Saved | None:
     def several(name: str) -> tuple[NDArray[Any], ...]:
         return tuple(arrays[f"{name}.{i}"] for i in range(sum(key.startswith(f"{name}.") for key in arrays)))
 
-    stats = Stats(SpreadCounts(arrays["sums"], told["slot"]), several("items"), several("tables"), told["objective"])
+    stats = Stats(SpreadCounts(arrays["sums"], told["at"]), several("items"), several("tables"), told["objective"])
     means = Means(arrays["means.users"], several("means.items"), several("means.tables"))
     return Saved(stats, means, tuple(Step(*step) for step in told["trace"]))
 

@@ -105,16 +105,17 @@ def read_like(data: "Ratings", files: Sequence[str], encoding: str) -> "Ratings"
                               scale={name: data[name].scale for name in paths if name not in events} or None)
 
 
-def rating_files(files: Sequence[str], *, user_col: str | None, item_col: str | None, rating_col: str | None,
-                 scale: Sequence[str], titles: Sequence[str], attributes: Sequence[str], user_attributes: Sequence[str],
-                 shared_users: bool, shared_items: bool, duplicates: str, encoding: str, events: bool,
-                 time_col: str | None, weight_col: str | None, half_life: float | None) -> "RatingFiles":
+def rating_files(files: Sequence[str], *, engine: str, user_col: str | None, item_col: str | None,
+                 rating_col: str | None, scale: Sequence[str], titles: Sequence[str], attributes: Sequence[str],
+                 user_attributes: Sequence[str], shared_users: bool, shared_items: bool, duplicates: str,
+                 encoding: str, events: bool, time_col: str | None, weight_col: str | None,
+                 half_life: float | None) -> "RatingFiles":
     """Files, folders and patterns from NAME=PATH words, to be read in parts."""
     from pclf.data.parts import RatingFiles
 
     paths = pairs(files, "DOMAIN=FILE")
-    _refuse("--engine disk goes without", attributes=attributes, user_attributes=user_attributes, time_col=time_col,
-            weight_col=weight_col, half_life=half_life is not None,
+    _refuse(f"--engine {engine} goes without", attributes=attributes, user_attributes=user_attributes,
+            time_col=time_col, weight_col=weight_col, half_life=half_life is not None,
             events=events or any(path.endswith(":events") for path in paths.values()))
     by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
     return RatingFiles(

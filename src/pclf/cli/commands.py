@@ -25,7 +25,8 @@ ModelPath = Annotated[Path, typer.Argument(metavar="MODEL", help="A file, or a f
 DomainName = Annotated[str, typer.Option("--domain", "-d", help="The domain to score.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")]
-Engine = Annotated[str, typer.Option(help="auto, cpu, gpu, reference, or disk for files larger than memory.")]
+Engine = Annotated[str, typer.Option(help="auto, cpu, gpu, reference, or for files larger than memory disk or "
+                                         "spark.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all cores by default.")]
 UserCol = Annotated[str | None, typer.Option(help="Column of user ids, or DOMAIN=COLUMN,...; guessed by default.")]
 ItemCol = Annotated[str | None, typer.Option(help="Column of item ids, or DOMAIN=COLUMN,...; guessed by default.")]
@@ -117,10 +118,13 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         set_to: Annotated[list[str], typer.Option("--set", metavar="NAME=VALUE", help="Any other setting of the model, "
                                                   "such as n_factors=16 or hyper.ridge=200.")] = [],  # noqa: B006
         engine: Engine = "auto", threads: Threads = None,
-        work: Annotated[Path | None, typer.Option(help="Folder for blocks of ratings (--engine disk); the same command "
-                                                  "goes on there after it was stopped.")] = None,
-        memory: Annotated[str | None, typer.Option(help="What --engine disk may use, such as 4GB; half of what is free "
-                                                   "by default.")] = None, seed: Seed = 0, user_col: UserCol = None,
+        work: Annotated[str | None, typer.Option(help="Folder for blocks of ratings (--engine disk or spark); the same "
+                                                 "command goes on there after it was stopped.")] = None,
+        memory: Annotated[str | None, typer.Option(help="What --engine disk may use, such as 4GB, half of what is free "
+                                                   "by default; or a task of --engine spark.")] = None,
+        master: Annotated[str | None, typer.Option(help="The Spark cluster, such as local[2] or spark://host:7077; "
+                                                   "spark-submit names its own.")] = None,
+        seed: Seed = 0, user_col: UserCol = None,
         item_col: ItemCol = None, rating_col: RatingCol = None, scale: ScaleOption = [],  # noqa: B006
         titles: Titles = [], attributes: ItemAttributes = [], user_attributes: UserAttributes = [],  # noqa: B006
         shared_users: SharedUsers = False, shared_items: SharedItems = False, duplicates: Duplicates = "error",
@@ -141,21 +145,25 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         "n_user_clusters": user_clusters, "n_common_clusters": common_clusters,
         "n_specific_clusters": specific_clusters, "common_weight": common_weight, "factor_weight": factor_weight,
         "lists": lists, "max_iter": max_iter, "n_restarts": restarts, **arguments.settings(set_to)}
-    if engine == "disk":
+    if engine in ("disk", "spark"):
         if model.upper() == "PCLF" and (factor_weight != 0 or lists is not False):
-            raise typer.BadParameter("--engine disk fits the clusters of PCLF alone: add --factor-weight 0 --no-lists.")
+            raise typer.BadParameter(f"--engine {engine} fits the clusters of PCLF alone: add --factor-weight 0 "
+                                     f"--no-lists.")
         described = arguments.rating_files(
-            files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
-            attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
+            files, engine=engine, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
+            titles=titles, attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
             shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events, time_col=time_col,
             weight_col=weight_col, half_life=half_life)
         if previous is not None or add or skip_bad:
-            raise typer.BadParameter("--engine disk goes without --from, --add and --skip-bad: leave them out.")
-        return _fit_on_disk(model, described, out, threads, seed, work, memory, force, as_json, settings)
+            raise typer.BadParameter(f"--engine {engine} goes without --from, --add and --skip-bad: leave them out.")
+        if engine == "disk" and master is not None:
+            raise typer.BadParameter("--master is for --engine spark: leave it out.")
+        return _fit_on_disk(model, described, out, engine, threads, seed, work, memory, master, force, as_json,
+                            settings)
     if out.is_dir():
         raise typer.BadParameter(f"--out must be a file; {out} is a folder.")
-    if work is not None or memory is not None:
-        raise typer.BadParameter("--work and --memory are for --engine disk: leave them out.")
+    if work is not None or memory is not None or master is not None:
+        raise typer.BadParameter("--work, --memory and --master are for --engine disk and spark: leave them out.")
     check_target(out, None if force else is_model, "a model")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
@@ -510,9 +518,9 @@ def _shown(fitted: Any, domain: str, n: int, shape: dict[str, Any]) -> Any:
             advance(1)
 
 
-def _fit_on_disk(name: str, files: Any, out: Path, threads: int | None, seed: int, work: Path | None,
-                 memory: str | None, force: bool, as_json: bool, settings: dict[str, Any]) -> None:
-    """A model of files larger than memory, written to a folder."""
+def _fit_on_disk(name: str, files: Any, out: Path, engine: str, threads: int | None, seed: int, work: str | None,
+                 memory: str | None, master: str | None, force: bool, as_json: bool, settings: dict[str, Any]) -> None:
+    """A model of files larger than memory, written to a folder, by this machine or by a Spark cluster."""
     from pclf.models import disk
     from pclf.models.mixture import Mixture
 
@@ -520,9 +528,13 @@ def _fit_on_disk(name: str, files: Any, out: Path, threads: int | None, seed: in
     if not isinstance(model, Mixture):
         raise typer.BadParameter(f"{type(model).__name__} has no engine to choose.")
     if work is None:
-        raise typer.BadParameter("--engine disk needs --work FOLDER, for its blocks, and to go on from.")
+        raise typer.BadParameter(f"--engine {engine} needs --work FOLDER, for its blocks, and to go on from.")
     disk.check_folder(out, force)
-    model.fit(files, engine="disk", n_threads=threads, random_state=seed, verbose=True, work=work, memory=memory)
+    if engine == "spark":
+        from pclf.spark import begin
+
+        begin(master)
+    model.fit(files, engine=engine, n_threads=threads, random_state=seed, verbose=True, work=work, memory=memory)
     model.save(out, force=force)
     n = model.users_.people.catalogue.n_ratings
     row = {"model": type(model).__name__, "out": str(out), "ratings": n, "iterations": model.n_iter_,

@@ -53,9 +53,9 @@ def read(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8", sk
     with _whole(Path(path) if len(files) > 1 else first, files[0][1]):
         if kinds == {True}:
             return _coded(_each(files, lambda file: _parquet_batches(file, names)), len(names), Path(path))
-        form = _form(first, names, encoding)
+        form = form_of(first, names, encoding)
         columns = _coded(_each(files, lambda file: _text_batches(
-            file, form if file == first else _form(file, names, encoding), encoding, bad)), len(names), Path(path))
+            file, form if file == first else form_of(file, names, encoding), encoding, bad)), len(names), Path(path))
         line = 1 + form.blank + form.header if len(files) == 1 and not bad.n else None
         columns = [replace(tidied(c), line=line) for c in columns]
     bad.say()
@@ -120,7 +120,7 @@ def batches(path: str | os.PathLike[str], names: Names, encoding: str = "utf-8")
     """The same a batch of rows at a time, each coded by itself. What a text file holds stays text."""
     file, kind = _checked(path, encoding)
     with _whole(file, kind):
-        form = None if kind in PARQUET else _form(file, names, encoding)
+        form = None if kind in PARQUET else form_of(file, names, encoding)
         found = _parquet_batches(file, names) if form is None else _text_batches(file, form, encoding)
         n_rows = 0
         for batch in found:
@@ -419,7 +419,7 @@ def _table_form(file: Path, encoding: str) -> Form:
                 found.separator == "::", None if title is None else found.fields.index(title))
 
 
-def _form(file: Path, names: Names, encoding: str) -> Form:
+def form_of(file: Path, names: Names, encoding: str) -> Form:
     lines, blank, separator, fields = opening = _opening(file, encoding, len(names))
     titled = separator == "::" and "title_col" in names
     if titled:                                # a title may have separators of its own, in the first line as in others

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pclf.clusters.state import Engine
 from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
 
-NAMES = ("auto", "cpu", "gpu", "reference", "disk")
+NAMES = ("auto", "cpu", "gpu", "reference", "disk", "spark")
 GPU_PAYS = 5_000_000   # ratings from which "auto" takes a GPU where there is one
 MOST_LEVELS = 16       # of factors on the GPU
 
@@ -68,8 +68,9 @@ def create(name: str, *, dtype: str = "float32", n_threads: int | None = None, n
 
         _refuse("reference", n_threads is not None and "n_threads")
         return ReferenceEngine()
-    if name == "disk":
-        raise ArgumentError("engine 'disk' has no ratings in memory: pass it to fit of PCLF, RMGM or FMM, with files.")
+    if name in ("disk", "spark"):
+        raise ArgumentError(f"engine {name!r} has no ratings in memory: pass it to fit of PCLF, RMGM or FMM, with "
+                            f"files{' or Spark frames' * (name == 'spark')}.")
     raise UnknownNameError(did_you_mean(name, list(NAMES), "engine"))
 
 

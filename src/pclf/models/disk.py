@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,13 @@ from pclf import storage
 from pclf.blocks.block import Block
 from pclf.blocks.catalogue import Catalogue
 from pclf.blocks.engine import BlockEngine, block_of
+from pclf.blocks.intake import Advance, Sized, take_in
 from pclf.blocks.people import PartFile, People, path_of
 from pclf.blocks.work import Work, as_bytes, blocks_for, load_run, remove, save_run
 from pclf.clusters.fitted import Clusters, Member
 from pclf.clusters.loop import BY_ID, Callback, Run, run
 from pclf.clusters.mstep import memberships
+from pclf.clusters.state import SpreadUsers
 from pclf.data.domain import count
 from pclf.data.parts import RatingFiles
 from pclf.data.ratings import Ratings
@@ -36,6 +38,7 @@ from pclf.door import opening
 from pclf.engines.cpu import CpuEngine
 from pclf.errors import ArgumentError, DataError, ModelFileError, OutputError
 from pclf.models.people import Guest, hashable, known
+from pclf.problem import Layout
 from pclf.progress import progress
 from pclf.serving.lists import Recommendations
 
@@ -50,21 +53,22 @@ SAMPLE = 500_000     # ratings from which the users of a trial are drawn
 
 def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | float | None, dtype: str,
         n_threads: int | None, random_state: Any, verbose: bool, callbacks: Iterable[Callback],
-        n_parts: int | None = None, n_blocks: int | None = None) -> None:
+        n_parts: int | None = None, n_blocks: int | None = None, workers: "Workers | None" = None) -> None:
     """Learn the clusters of a model from files, in blocks of users. `work` is left with what a run can go on from.
 
-    n_parts, n_blocks: as many, whatever the sizes.
+    n_parts, n_blocks: as many, whatever the sizes. workers: who works on blocks, this process if nobody else.
     """
     from pclf import __version__
     from pclf.models.mixture import Annealing
 
-    files = as_files(data)
+    workers = workers or Here()
+    files = workers.described(data)
     if work is None:
-        raise ArgumentError("engine 'disk' needs a folder for its blocks, and to go on from when it was stopped: pass "
-                            "work='path'.")
+        raise ArgumentError(f"engine {workers.name!r} needs a folder for its blocks, and to go on from when it was "
+                            f"stopped: pass work='path'.")
     if not isinstance(random_state, (int, np.integer)):
-        raise ArgumentError(f"random_state must be a whole number with engine 'disk', so that a run can go on; got "
-                            f"{random_state!r}.")
+        raise ArgumentError(f"random_state must be a whole number with engine {workers.name!r}, so that a run can go "
+                            f"on; got {random_state!r}.")
     named = _named(files)
     model._check_on_disk(named)
     layout, annealing, cpu = model._layout(named), Annealing.of(model), CpuEngine(dtype, n_threads)
@@ -73,8 +77,8 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
     with Work.open(work) as here:
         estimate = max(1, files.n_ratings())
         with progress("read ratings", 2 * estimate, unit="ratings", shown=verbose) as advance:
-            sized = blocks_for(as_bytes(memory), layout, dtype) if n_blocks is None else lambda *_: n_blocks
-            catalogue = here.blocks(files, sized, advance, n_parts)
+            sized = workers.sized(memory, layout, dtype) if n_blocks is None else lambda *_: n_blocks
+            catalogue = here.blocks(files, sized, advance, n_parts, workers.take_in)
         if model.n_user_clusters > catalogue.n_users:
             warnings.warn(f"n_user_clusters={model.n_user_clusters} is more than the {catalogue.n_users} users; some "
                           f"clusters will stay empty.", UserWarning, stacklevel=4)
@@ -88,7 +92,7 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
             for m, rng in enumerate(streams.spawn(n_restarts)):
                 folder = here.run(__version__, layout, asdict(annealing), max_iter, int(random_state), m, str(dtype),
                                   catalogue.block_ends.tolist())
-                engines.append(BlockEngine(catalogue, here.folder / "blocks", layout, folder, cpu))
+                engines.append(workers.engine(catalogue, here.folder / "blocks", layout, folder, cpu))
                 saved = load_run(folder / "saved")
                 start = saved.stats if saved else engines[-1].start(annealing.start.removesuffix(BY_ID), rng)
                 runs.append(run(engines[-1], engines[-1].problem, start, schedule=annealing.schedule(max_iter),
@@ -100,7 +104,7 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
         clusters = Clusters.of(catalogue.ratings, layout, members, annealing.user_prior, annealing.item_prior)
         with progress("write users", catalogue.n_blocks, unit="blocks", shown=verbose) as advance, \
                 _replaced(here.folder / "model") as folder:
-            people = _write_people(folder, catalogue, chosen, used, advance)
+            people = _write_people(folder, catalogue, [r.params.users for r in chosen], used, workers, advance)
             made = copy.copy(model)
             made._adopt(catalogue.ratings, clusters, chosen[0].trace, False)
             made._set_after_trial(trial)
@@ -110,14 +114,50 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
         remove(here.folder / "runs")
 
 
-def as_files(data: Any) -> RatingFiles:
-    """The files that a caller means."""
-    if isinstance(data, RatingFiles):
-        return data
-    if isinstance(data, Mapping) and data and all(isinstance(path, (str, Path)) for path in data.values()):
-        return RatingFiles(data)
-    raise DataError(f"engine 'disk' reads files: data must be {{domain: file, folder or pattern}}, or RatingFiles; got "
-                    f"{type(data).__name__}. Use engine='cpu' or 'gpu' for what is in memory.")
+class Workers(Protocol):
+    """Who works on blocks: `Here`, or `spark.Executors`."""
+
+    name: str
+
+    def described(self, data: Any) -> RatingFiles: ...
+    def sized(self, memory: str | float | None, layout: Layout, dtype: str) -> Sized: ...
+    def take_in(self, files: Any, folder: Path, n_parts: int, sized: Sized, advance: Advance) -> Catalogue: ...
+    def engine(self, catalogue: Catalogue, blocks: Path, layout: Layout, rows: Path,
+               cpu: CpuEngine) -> BlockEngine: ...
+    def seals(self, folder: Path, rules: Sequence[SpreadUsers], engines: Sequence[Any],
+              advance: Advance) -> NDArray[np.uint8]: ...
+
+
+class Here:
+    """One block after another, in this process."""
+
+    name = "disk"
+
+    def described(self, data: Any) -> RatingFiles:
+        if isinstance(data, RatingFiles):
+            return data
+        if isinstance(data, Mapping) and data and all(isinstance(path, (str, Path)) for path in data.values()):
+            return RatingFiles(data)
+        raise DataError(f"engine 'disk' reads files: data must be {{domain: file, folder or pattern}}, or RatingFiles; "
+                        f"got {type(data).__name__}. Use engine='cpu' or 'gpu' for what is in memory.")
+
+    def sized(self, memory: str | float | None, layout: Layout, dtype: str) -> Sized:
+        return blocks_for(as_bytes(memory), layout, dtype)
+
+    def take_in(self, files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advance: Advance) -> Catalogue:
+        return take_in(files, folder, n_parts, sized, advance)
+
+    def engine(self, catalogue: Catalogue, blocks: Path, layout: Layout, rows: Path, cpu: CpuEngine) -> BlockEngine:
+        return BlockEngine(catalogue, blocks, layout, rows, cpu)
+
+    def seals(self, folder: Path, rules: Sequence[SpreadUsers], engines: Sequence[BlockEngine],
+              advance: Advance) -> NDArray[np.uint8]:
+        """Checksums of all parts, which are written."""
+        total = no_seals(engines[0].catalogue)
+        for b in range(engines[0].catalogue.n_blocks):
+            total += write_block(folder, b, rules, engines)
+            advance(1)
+        return total
 
 
 def _named(files: RatingFiles) -> Ratings:
@@ -149,24 +189,34 @@ def _member(fitted: Run, engine: BlockEngine) -> Member:
     return Member(np.empty((0, shares.shape[1]), np.float32), items, params.tables, shares, means.items)
 
 
-def _write_people(folder: Path, catalogue: Catalogue, runs: Sequence[Run], engines: Sequence[BlockEngine],
-                  advance: Any) -> People:
+def _write_people(folder: Path, catalogue: Catalogue, rules: Sequence[SpreadUsers], engines: Sequence[BlockEngine],
+                  workers: Workers, advance: Advance) -> People:
     """The users of all blocks, part by part."""
-    n_domains, seals = len(catalogue.ratings.domains), []
-    for z in range(n_domains):
+    for z in range(len(catalogue.ratings.domains)):
         path_of(folder, z, 0).parent.mkdir(parents=True)
-    for b in range(catalogue.n_blocks):
-        block = block_of(catalogue, engines[0].blocks, b)
-        rows = [engine.memberships(r.params.users, b) for r, engine in zip(runs, engines, strict=True)]
-        user_rows, parts = engines[0].user_rows(b), catalogue.parts(b)
-        ends = np.cumsum(np.vstack([np.zeros((1, n_domains), np.int64),
-                                    catalogue.part_users[parts.start:parts.stop]]), axis=0)
-        for part, (start, stop) in zip(parts, pairwise(ends), strict=True):
-            seals.append([_part(block, z, slice(int(start[z]), int(stop[z])), catalogue.id_kinds[z],
-                                [own[user_rows[z][start[z]:stop[z]]] for own in rows]).write(path_of(folder, z, part))
-                          for z in range(n_domains)])
-        advance(1)
-    return People(folder, catalogue, seals, len(runs), engines[0].layout.n_user_clusters)
+    seals = [[own.tobytes().hex() for own in part] for part in workers.seals(folder, rules, engines, advance)]
+    return People(folder, catalogue, seals, len(rules), engines[0].layout.n_user_clusters)
+
+
+def no_seals(catalogue: Catalogue) -> NDArray[np.uint8]:
+    """Room for the checksum of each part and domain."""
+    return np.zeros((catalogue.n_parts, len(catalogue.ratings.domains), 32), np.uint8)
+
+
+def write_block(folder: Path, b: int, rules: Sequence[SpreadUsers],
+                engines: Sequence[BlockEngine]) -> NDArray[np.uint8]:
+    """The users of a block, who are written part by part, and the checksums of these parts among none of the others."""
+    catalogue, out = engines[0].catalogue, no_seals(engines[0].catalogue)
+    block, parts = block_of(catalogue, engines[0].blocks, b), catalogue.parts(b)
+    rows = [engine.memberships(b, users) for users, engine in zip(rules, engines, strict=True)]
+    user_rows = engines[0].user_rows(b)
+    ends = np.cumsum(np.vstack([0 * catalogue.part_users[:1], catalogue.part_users[parts.start:parts.stop]]), axis=0)
+    for part, (start, stop) in zip(parts, pairwise(ends), strict=True):
+        for z, kind in enumerate(catalogue.id_kinds):
+            users = slice(int(start[z]), int(stop[z]))
+            own = _part(block, z, users, kind, [member[user_rows[z][users]] for member in rows])
+            out[part, z] = np.frombuffer(bytes.fromhex(own.write(path_of(folder, z, part))), np.uint8)
+    return out
 
 
 def _part(block: Block, z: int, users: slice, kind: str, rows: Sequence[NDArray[Any]]) -> PartFile:

@@ -22,6 +22,7 @@ from pclf.clusters.loop import BY_ID, STARTS, Callback, HeldOut, Run, Schedule, 
 from pclf.clusters.mstep import Means, Priors
 from pclf.clusters.state import Engine, Params, Stats
 from pclf.data.events import DRAWN, absences, with_absences
+from pclf.data.frames import has_frames
 from pclf.data.ratings import Ratings
 from pclf.door import check_keys, check_names, finite, positive, share
 from pclf.errors import ArgumentError, ModelFileError, UnknownNameError, brief, did_you_mean
@@ -147,7 +148,8 @@ class Mixture(_Contract):
 
         engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory: data are then RatingFiles, or
         a dict of files, folders or patterns; work is a folder to work in, from which the same call goes on after it was
-        stopped, and memory ("4GB") is what it may use. dtype, n_threads: of the CPU.
+        stopped, and memory ("4GB") is what it may use. "spark" does the same on a cluster; data may be a dict of Spark
+        frames there, and work is a folder that all executors see. dtype, n_threads: of the CPU, or of a task.
         callbacks: called after each iteration with a `Step`; a true answer stops the run.
         previous: an older fit of the same domains to go on from, see `update`.
         Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning, and
@@ -187,18 +189,21 @@ class Mixture(_Contract):
     def _fits_on_disk(self, data: Any, engine: str, dtype: str, n_threads: int | None, random_state: Any, verbose: bool,
                       callbacks: Iterable[Callback], work: str | Path | None, memory: str | float | None,
                       previous: Any) -> bool:
-        """Whether it was asked for, and is done."""
-        if engine != "disk":
+        """Whether it was asked for, and is done: by this process, or by a Spark cluster."""
+        engine = "spark" if engine == "auto" and has_frames(data) else engine
+        if engine not in ("disk", "spark"):
             for name, given in (("work", work), ("memory", memory)):
                 if given is not None:
                     raise ArgumentError(f"engine {engine!r} has no use for {name}: leave it out, or use engine='disk'.")
             return False
         if previous is not None:
-            raise ArgumentError("engine 'disk' has no use for previous: leave it out, or use engine='cpu'.")
-        from pclf.models import disk
-
-        disk.fit(self, data, work=work, memory=memory, dtype=dtype, n_threads=n_threads, random_state=random_state,
-                 verbose=verbose, callbacks=callbacks)
+            raise ArgumentError(f"engine {engine!r} has no use for previous: leave it out, or use engine='cpu'.")
+        if engine == "disk":
+            from pclf.models.disk import fit
+        else:
+            from pclf.spark import fit
+        fit(self, data, work=work, memory=memory, dtype=dtype, n_threads=n_threads, random_state=random_state,
+            verbose=verbose, callbacks=callbacks)
         return True
 
     def _check_on_disk(self, ratings: Ratings) -> None:

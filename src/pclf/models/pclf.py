@@ -128,7 +128,9 @@ class PCLF(Mixture, Recommender):
 
         engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory, which fits clusters alone:
         data are then RatingFiles, or a dict of files, folders or patterns; work is a folder to work in, from which the
-        same call goes on after it was stopped, and memory ("4GB") is what it may use. dtype, n_threads: of the CPU.
+        same call goes on after it was stopped, and memory ("4GB") is what it may use. "spark" does the same on a
+        cluster; data may be a dict of Spark frames there, and work is a folder that all executors see. dtype,
+        n_threads: of the CPU, or of a task.
         callbacks: called after each iteration of EM with a `Step`; a true answer stops the run.
         previous: an older fit of the same domains to go on from, see `update`.
         Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning,
@@ -211,8 +213,8 @@ class PCLF(Mixture, Recommender):
         unfit = [name for name in ratings.domains if self._set(ratings, name)[1] != 0]
         if unfit or self.lists:
             what = "factor_weight" if unfit else "lists"
-            raise ArgumentError(f"engine 'disk' fits clusters, and neither factors nor lists of choices; got "
-                                f"{what}={getattr(self, what)!r}. Use PCLF(factor_weight=0, lists=False) or "
+            raise ArgumentError(f"engines 'disk' and 'spark' fit clusters, and neither factors nor lists of choices; "
+                                f"got {what}={getattr(self, what)!r}. Use PCLF(factor_weight=0, lists=False) or "
                                 f"PCLF.paper(), or engine='cpu' or 'gpu' for data that memory holds.")
 
     def _trial_on(self, sample: Callable[[], Ratings], known: Ratings, layout: Layout, machine: Engine,
