@@ -3,6 +3,7 @@
     python benchmarks/lists.py ratings         # held-out liked items, 20 % of the ratings at random
     python benchmarks/lists.py events          # liked items as events, 20 % of them held out
     python benchmarks/lists.py visitors        # people known in another catalogue alone (Douban, Amazon; attributes alone)
+    python benchmarks/lists.py newcomers       # guests who told 1, 3 or 10 of their ratings
     python benchmarks/lists.py things          # few people here, another catalogue with the same things beside it
     python benchmarks/lists.py fake            # one account that praises a new item
     python benchmarks/lists.py similar         # genres in common of similar films
@@ -154,6 +155,51 @@ def visitors(repeat: int, names: list[str], done: set[Any]) -> Iterator[dict[str
         what = task.setting.split(",")[0] if task.case == "people" else "MovieLens 1M halves, attributes alone"
         if task.repeat == repeat and (what, "PCLF", repeat) not in done and (not names or what in names):
             yield from visited(what, task)
+
+
+def newcomers(repeat: int, names: list[str], done: set[Any], n_tested: int = 200, most: int = 20) -> Iterator[dict[str, Any]]:
+    """People who are left out of the fit, and tell some of their ratings afterwards."""
+    for name in names or SETS:
+        whole, rng = load(name), np.random.default_rng(repeat)
+        one, d = next(iter(whole.domains.items()))
+        able = np.flatnonzero(np.bincount(d.user, minlength=d.n_users) >= 2 * most)
+        tested = rng.permutation(able)[:min(n_tested, len(able) // 4)]
+        settings = [(given, f"{name}, {given} told") for given in (1, 3, 10)]
+        if all((what, "PCLF", repeat) in done for _, what in settings):
+            continue
+        train = whole.select({one: ~np.isin(d.user, tested)}).compact()
+        here = train[one]
+        began = time.perf_counter()
+        model = PCLF().fit(train)
+        fitted = time.perf_counter() - began
+        ease, place_of = EASE().fit(train), {code: i for i, code in enumerate(tested.tolist())}
+        rows = np.flatnonzero(np.isin(d.user, tested))
+        rows = rows[here.items.encode(d.items.decode(d.item[rows])) >= 0]
+        order = rows[np.lexsort((rng.random(len(rows)), d.user[rows]))]
+        rank = np.arange(len(order)) - np.searchsorted(d.user[order], d.user[order])
+        low, high = d.scale.values[0], d.scale.values[-1]
+        liked = (d.ratings[order] - low) / (high - low) >= 0.7 - 1e-9
+        person = np.array([place_of[code] for code in d.user[order].tolist()])
+        item = here.items.encode(d.items.decode(d.item[order]))
+        asked = liked & (rank >= most)
+        for given, what in settings:
+            told = rank < given
+            guests = [{one: {}} for _ in tested]
+            for i, id_, value in zip(person[told], d.items.decode(d.item[order][told]), d.ratings[order][told].tolist(), strict=True):
+                guests[i][one][id_] = value
+            shape = len(tested), here.n_items
+            of_liked = told & liked
+            seen = as_rows(person[told], item[told], np.ones(int(told.sum())), shape)
+            chosen = as_rows(person[of_liked], item[of_liked], np.ones(int(of_liked.sum())), shape)
+            seen_of = seen.indptr.astype(np.int64), seen.indices.astype(np.int32)
+            popular = np.bincount(here.item, minlength=here.n_items).astype(np.float32)
+            got = {"Popular": top_n(np.tile(popular, (len(tested), 1)), *seen_of, N)[0],
+                   "PCLF": model.recommend(one, model.fold_in(guests), N).codes,
+                   "EASE": top_n(np.asarray(ease.choice_.scores(0, [chosen]), np.float32), *seen_of, N)[0]}
+            ids, place = np.unique(person[asked], return_inverse=True)
+            by_model = {model_: each_ndcg(codes[ids], place, item[asked]) for model_, codes in got.items()}
+            for row in against(what, by_model):
+                yield {**row, "repeat": repeat, "seconds": round(fitted, 1)}
 
 
 def things(repeat: int, names: list[str], done: set[Any]) -> Iterator[dict[str, Any]]:
@@ -431,6 +477,8 @@ SECTIONS = (
     ("Visitors", "visitors", "People with ratings in one catalogue and none in the other: 300 at a time, who are known in both "
      "but for this test; and between two halves of the films of MovieLens 1M that have nobody in common, by genre and decade "
      "alone. *merged table*: all ratings as one catalogue.", TESTED),
+    ("Newcomers", "newcomers", "200 people with 40 ratings or more, or a quarter of them, are left out of the fit. Afterwards each tells 1, 3 or "
+     "10 ratings as a guest, and is asked for the liked ones among all but twenty others. EASE is told the liked ones among these few.", TESTED),
     ("The same things", "things", "Few people in the target, 200 others with five ratings given, and a whole catalogue that sells "
      "the same films beside it: MovieLens-latest-small for MovieTweetings (*tweets*), one shop with 2,000 people for another of MovieLens 1M "
      "(*shops*). The target has the items that its people rated and those that are asked for.", TESTED),
@@ -475,7 +523,7 @@ def averaged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(kept, key=lambda row: (order.index(row["data"]), -row.get("ndcg@10", 0)))
 
 
-WORDS = {"ratings": ratings, "events": events, "visitors": visitors, "things": things, "fake": fake, "similar": similar,
+WORDS = {"ratings": ratings, "events": events, "visitors": visitors, "newcomers": newcomers, "things": things, "fake": fake, "similar": similar,
          "calibration": calibration, "constants": constants, "speed": speed}
 
 
