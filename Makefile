@@ -19,12 +19,11 @@ demo: $(VENV)/.run            ## fit three demo catalogues and recommend across 
 serve: $(VENV)/.serve         ## the demo's catalogues as a service with a page, at http://127.0.0.1:8000/
 	@$(BIN)/pclf serve --demo
 
-test: $(VENV)/.dev            ## all tests
+test: $(VENV)/.dev            ## all tests but those of `make spark`
 	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not spark"
-	@$(BIN)/python -m pytest -m spark tests/test_spark.py
 
 coverage: $(VENV)/.dev        ## all tests, and the share of lines that they run
-	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal --cov=pclf --cov-report=term:skip-covered
+	@$(DATA) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not spark" --cov=pclf --cov-report=term:skip-covered
 
 check: $(VENV)/.dev           ## style and types, under a minute
 	@$(BIN)/ruff check .
@@ -67,7 +66,8 @@ examples: $(VENV)/.dev        ## run every example
 
 gpu: $(VENV)/.gpu             ## add PyTorch and Triton, so that `make test` covers the GPU engine
 
-spark: $(VENV)/.spark         ## add PySpark (0.5 GB), so that `make test` covers the Spark engine where there is Java 17
+spark: $(VENV)/.spark         ## add PySpark (0.5 GB) and test the Spark engine on a cluster on loopback, where there is Java 17
+	@$(BIN)/python -m pytest -m spark tests/test_spark.py
 
 clean:           ## remove the environment and everything built
 	rm -rf $(VENV) .venv-* site build dist .mypy_cache .ruff_cache .pytest_cache

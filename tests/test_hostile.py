@@ -45,7 +45,7 @@ def test_no_row_is_lost_to_what_only_python_calls_the_end_of_a_line(tmp_path, od
 def test_rows_are_counted_twice(tmp_path, monkeypatch):
     path = write(tmp_path / "r.csv", "user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in ROWS))
     form = files.form_of(path, {"user_col": None, "item_col": None, "rating_col": None}, "utf-8")
-    monkeypatch.setattr(files, "_form", lambda *_: form._replace(blank=3))            # as if three lines were blank
+    monkeypatch.setattr(files, "form_of", lambda *_: form._replace(blank=3))            # as if three lines were blank
     with pytest.raises(DataError, match="must have a row in each line; got 57 rows in 60 lines"):
         ratings(path)
 

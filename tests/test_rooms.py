@@ -24,7 +24,8 @@ def imported(file, anywhere=False):
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree) if anywhere else tree.body:
         if isinstance(node, ast.ImportFrom):
-            names = [f"pclf.{x.name}" for x in node.names] if node.module == "pclf" else [node.module or ""]
+            names = [f"pclf.{x.name}" for x in node.names if not x.name.startswith("__")] if node.module == "pclf" \
+                else [node.module or ""]
         else:
             names = [x.name for x in node.names] if isinstance(node, ast.Import) else []
         yield from (name.split(".")[1] for name in names if name.startswith("pclf."))
