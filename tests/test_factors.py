@@ -820,3 +820,25 @@ def test_people_are_told_apart_by_any_number_of_domains():
     rates[4, [3, 68]] = True
     found = {tuple(domains): who.tolist() for domains, who in alike_people(rates, np.array([0, 2, 4]))}
     assert found == {(3, 69): [0, 2], (3, 68): [4]}
+
+
+def test_algebra_of_small_matrices_stays_on_one_thread(monkeypatch):
+    """However many threads BLAS has: on a busy machine they would wait for each other longer than they work."""
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    from pclf.factors import learn
+
+    seen, step = [], learn.Side.step
+
+    def watched(*args):
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+        return step(*args)
+
+    monkeypatch.setattr(learn.Side, "step", watched)
+    with threadpool_limits(2, user_api="blas"):
+        pclf.PCLF(**ONLY, n_factors=2, lists=False).fit(demo.load())
+        after = {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+    assert seen
+    assert all(threads <= {1} for threads in seen)
+    assert after <= {1, 2}
+    assert 2 in after or cpu.cores() == 1

@@ -10,6 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -321,6 +322,15 @@ def free_memory() -> int | None:
 def cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def one_thread_of_algebra() -> AbstractContextManager[Any]:
+    """NumPy's and SciPy's linear algebra stays on one thread inside. Several threads wait for each other at each small
+    matrix, on a busy machine for many times as long as the work takes, and their number changes the last bits."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    return limits
 
 
 def by_row(row: NDArray[np.int32], n_rows: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
