@@ -19,6 +19,8 @@ from pclf.choice.validate import Calibration, find_setting
 from pclf.door import check_array, check_names
 from pclf.errors import DataError, ModelFileError
 
+SUREST = 0.999       # share of people who chose an item, of which odds are taken
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -37,8 +39,8 @@ class Choice:
 
         chosen: what they chose in each catalogue, (n, V of that), or None for nothing. people: their rows among all
         people, -1 for a guest; without them, all are taken as people that nothing was learnt from. together: who chose
-        what with what here, for those who told little. odds: how many times as much as for anybody the mean row of each
-        of these people is, (n, V).
+        what with what here, for those who told little. odds: how many times as probable as for anybody it is that each
+        of these people chooses each item next, (n, V).
         What somebody chose already has no meaning here: leave it out.
         """
         items, pull = self.items[target], self.settings[target].pull
@@ -53,8 +55,8 @@ class Choice:
             return items.expected(here, mean if moved is None else mean + items.times(moved))
         out = np.empty((n, items.n_items), np.float32)
         means = np.broadcast_to(items.mean, out.shape) if moved is None else items.mean + moved
-        if odds is not None:
-            means = means * odds
+        if odds is not None:           # nothing is chosen twice, so what many choose anyway stays below 1
+            means = -np.expm1(np.log1p(-np.clip(means, 0, SUREST)) * odds)
         out[~been] = means[~been]
         if been.any():
             out[been] = items.expected(taken(here, been), mean if moved is None else mean + items.times(moved[been]))
