@@ -221,18 +221,19 @@ def visited(what: str, task: Any) -> Iterator[dict[str, Any]]:
     known = items >= 0
     ids, place = np.unique(task.test[0][liked][known], return_inverse=True)
     items, asked = items[known], ids.tolist()
-    merged = transfer.merged(task).ratings()
-    one = next(iter(merged.domains))
-    stock = here.items.decode(np.arange(here.n_items))
+    whole = transfer.merged(task)                        # where ids are text, with the name of the domain where it tells them apart
+    merged, one = whole.ratings(), whole.target
+    there = dict(zip(task.test[0].tolist(), whole.test[0].tolist(), strict=True))
+    prefix = "" if task.shared == "items" else f"{task.target}:"
+    code_of = {f"{prefix}{item}": code for code, item in enumerate(here.items.decode(np.arange(here.n_items)))}
     began = time.perf_counter()
     model = PCLF().fit(data)
     fitted = time.perf_counter() - began
     got = {"Popular": _popular(here, here.users.encode(asked)),
            "PCLF": model.recommend(task.target, asked, N, user_domain=task.home or None).codes}
-    union = EASE().fit(merged).recommend(one, asked, N, candidates=stock)
-    got["merged table, EASE"] = here.items.encode([i for found in union for i in _ids(found)]).reshape(len(asked), N)
-    union = PCLF().fit(merged).recommend(one, asked, N, candidates=stock)
-    got["merged table, PCLF"] = here.items.encode([i for found in union for i in _ids(found)]).reshape(len(asked), N)
+    for called, fitted_ in (("EASE", EASE().fit(merged)), ("PCLF", PCLF().fit(merged))):
+        union = fitted_.recommend(one, [there[who] for who in asked], N, candidates=list(code_of))
+        got[f"merged table, {called}"] = np.array([[code_of.get(i, -1) for i in _ids(found)] for found in union])
     if not task.home and (here.users.encode(asked) >= 0).all() and len(here):
         alone = Ratings({task.target: here})
         if (np.bincount(here.user, minlength=here.n_users)[here.users.encode(asked)] > 0).all():

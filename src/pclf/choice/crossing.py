@@ -24,6 +24,7 @@ from pclf.choice.items import LARGEST, core_of
 from pclf.choice.rows import Rows, taken
 from pclf.choice.validate import ITEMS, gain, peak
 from pclf.door import check_array, check_codes
+from pclf.engines.cpu import algebra_on, cores
 from pclf.errors import ModelFileError
 
 SOURCE = 4000                                    # the items elsewhere that are looked at, the most chosen
@@ -89,8 +90,9 @@ def learn_crossing(elsewhere: Rows, here: Rows, mean: Floats, people: NDArray[An
     penalty = _penalty(given, wanted, mean[target], rng, n_threads)
     if penalty is None:
         return None
-    weights, leverage = _ridge(given, wanted, penalty, n_threads)
-    left, right = _leading(weights, min(RANK, *weights.shape), rng)
+    with algebra_on(n_threads or cores()):
+        weights, leverage = _ridge(given, wanted, penalty, n_threads)
+        left, right = _leading(weights, min(RANK, *weights.shape), rng)
     return Crossing(source.astype(np.int32), target.astype(np.int32), _mean(given), _mean(wanted), left, right,
                     people.astype(np.int32), leverage)
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pclf.choice.rows import Rows
-from pclf.engines.cpu import cores, one_thread_of_algebra
+from pclf.engines.cpu import algebra_on, cores
 from pclf.engines.kernels import compiled
 from pclf.engines.simd import load, minus, store, zeros
 from pclf.errors import DataError
@@ -48,7 +47,7 @@ def inverse(lower: NDArray[np.float32], penalty: float | Floats) -> NDArray[np.f
         return lower
     lower[np.diag_indices(n)] += np.asarray(penalty, np.float32)
     kept = lower.diagonal().copy()
-    with one_thread_of_algebra() if n < LARGE else nullcontext():
+    with algebra_on(1 if n < LARGE else cores()):
         factor, failed = lapack.spotrf(lower.T, lower=0, overwrite_a=1, clean=0)   # the transpose is in Fortran's order
         if not failed:
             found, failed = lapack.spotri(factor, lower=0, overwrite_c=1)

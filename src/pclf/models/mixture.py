@@ -25,6 +25,7 @@ from pclf.data.events import DRAWN, absences, with_absences
 from pclf.data.frames import has_frames
 from pclf.data.ratings import Ratings
 from pclf.door import check_keys, check_names, finite, positive, share
+from pclf.engines.cpu import algebra_on
 from pclf.errors import ArgumentError, ModelFileError, UnknownNameError, brief, did_you_mean
 from pclf.factors.fitted import DomainFactors, Factors
 from pclf.factors.rows import softmax
@@ -169,7 +170,7 @@ class Mixture(_Contract):
         if before is not None:
             restarts, max_iter = len(starts), min(max_iter, ITERATIONS)
         steps = (restarts + self.early_stopping) * max_iter
-        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
+        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance, algebra_on(1):
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             if self.early_stopping and before is None:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)

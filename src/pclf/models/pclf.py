@@ -32,6 +32,7 @@ from pclf.clusters.state import Engine
 from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
 from pclf.door import check_names
+from pclf.engines.cpu import algebra_on
 from pclf.errors import ArgumentError, ModelFileError
 from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
@@ -155,7 +156,7 @@ class PCLF(Mixture, Recommender):
         learning = self._learns(known) and before is None
         variants = learner.variants() if learning else []
         steps = (restarts + learning) * self.max_iter + (2 + len(variants)) * learner.hyper.sweeps
-        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
+        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance, algebra_on(1):
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             swept = partial(advance, 1, "factors")
             trial, max_iter = None, self.max_iter if before is None else min(self.max_iter, ITERATIONS)
