@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf import storage
-from pclf.blocks.block import Block
+from pclf.blocks.block import Block, block_of
 from pclf.blocks.catalogue import Catalogue
-from pclf.blocks.engine import BlockEngine, block_of
+from pclf.blocks.choices import Spread
+from pclf.blocks.engine import BlockEngine
 from pclf.blocks.intake import Advance, Sized, take_in
 from pclf.blocks.people import PartFile, People, path_of
 from pclf.blocks.work import Work, as_bytes, blocks_for, load_run, remove, save_run
