@@ -114,8 +114,9 @@ class Graded(Sequence[Rows]):
         return self._rows[z]
 
 
-def memory_of(n_items: Sequence[int], shared_users: bool) -> int:
-    """Bytes that choices of catalogues of such sizes take beside the people, at most."""
+def memory_of(ratings: Ratings, n_ratings: int) -> int:
+    """Bytes that learning the choices of such catalogues takes, at most."""
+    n_items, shared_users = [d.n_items for d in ratings.domains.values()], ratings.shared_users
     kept, most = 0, 0
     for n in n_items:
         core = min(n, CORE)
@@ -123,11 +124,11 @@ def memory_of(n_items: Sequence[int], shared_users: bool) -> int:
         crossing = min(sum(n_items) - n, SOURCE) * min(n, TARGET) if shared_users else 0
         kept += 4 * core**2 + 8 * ties + 4 * min(SOURCE, sum(n_items) - n) ** 2 * shared_users
         most = max(most, 12 * core**2 + 12 * min(ROOM, ties) + 16 * ties, 16 * crossing)
-    return kept + most + OF_RATING * TOGETHER + OF_SETTINGS
+    return kept + most + OF_RATING * min(n_ratings, TOGETHER) + OF_SETTINGS
 
 
 def dense(answers: Answers) -> Answers:
-    return [array.toarray() if issparse(array) else array for array in answers]
+    return [array if isinstance(array, np.ndarray) else array.toarray() for array in answers]
 
 
 def _same(block: Block, users: Sequence[slice]) -> list[NDArray[Any]]:

@@ -122,7 +122,7 @@ def learn_crossing(source: Source, sample: Chosen, target: int, mean: Floats,
         size = max(1, (source.room or 1) // len(of))
         products = np.concatenate([source.ask(crossed, target, of, to[start:start + size])[0]
                                    for start in range(0, len(to), size)], axis=1)
-        weights, table = _solved(source.ask(squared, target, of)[0], products, *means, int(n[0]), penalty)
+        weights, table = _solved(source.ask(squared, target, of)[0], products, means[0], means[1], int(n[0]), penalty)
     left, right = _leading(weights, min(RANK, *weights.shape), rng)
     return Crossing(of.astype(np.int32), to.astype(np.int32), means[0], means[1], left, right, people, leverage, table,
                     None if table is None else np.array([int(n[0])]))
@@ -174,7 +174,8 @@ def _leverage(given: Rows, table: NDArray[np.float32], y_mean: Floats, n: int,
     """Of people with these rows elsewhere, by the inverse.   (people,)"""
     bent = table @ y_mean
     leverage = quadratic(given, table, n_threads) - 2 * (given @ bent) + y_mean @ bent
-    return np.clip(leverage + 1 / n, 0, MOST).astype(np.float32)
+    out: NDArray[np.float32] = np.clip(leverage + 1 / n, 0, MOST).astype(np.float32)
+    return out
 
 
 def _centred(products: Floats, with_mean: Floats, mean: Floats) -> NDArray[np.float32]:

@@ -147,12 +147,13 @@ def learn_items(source: Source, target: int, setting: Setting, core: int = CORE)
     across = _across(source, target, setting, counts, inner, outer)                      # (T, N) C
     lumped = np.asarray(beside + own[outer], np.float32)                                 # (T,)   D
     ties = _scaled(across, 1 / lumped)
-    n_threads, of_core, of_tail = source.n_threads, None, None
+    n_threads = source.n_threads
     here = source.here
-    if here is not None and here.rows[target].shape[0] + counts.people_there <= len(inner):
+    by_people = here is not None and here.rows[target].shape[0] + counts.people_there <= len(inner)
+    if here is not None and by_people:
         rows = used(here, target, setting, counts)          # C = X_t' X_c: then the people are the shorter way around
         of_core, of_tail = taken(rows, items=inner), taken(rows, items=outer)
-    if ties.nnz and of_core is not None:
+    if ties.nnz and by_people:
         weighed = _scaled(of_tail.T.tocsr(), 1 / lumped)
         square -= np.asarray(of_core.T @ ((of_tail @ weighed).toarray() @ of_core), np.float32)
     elif ties.nnz:
@@ -160,7 +161,7 @@ def learn_items(source: Source, target: int, setting: Setting, core: int = CORE)
     precision = inverse(square, own[inner])
     spread = np.empty(len(counts.often), np.float32)
     spread[inner] = precision.diagonal()
-    if of_core is not None:
+    if by_people:
         pairs = np.ascontiguousarray((of_core @ sums(of_core, precision).T).T, np.float32)            # X_c P X_c'
         spread[outer] = 1 / lumped + quadratic(_scaled(of_tail.T.tocsr(), 1 / lumped), pairs, n_threads)
     else:

@@ -7,7 +7,7 @@ earlier answers said about all.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -43,8 +43,8 @@ class Source(Protocol):
 class Chosen:
     """What some people chose in each catalogue.
 
-    people: the row of each person of a catalogue among all of these people, where these are the same in several; without
-    it every catalogue has its own. things: the same for items.
+    people: the row of each person of a catalogue among all of these people, where these are the same in several;
+    without it every catalogue has its own. things: the same for items.
     """
 
     rows: Sequence[Rows]
@@ -59,6 +59,16 @@ class Chosen:
 
     def ask(self, question: Question, *arguments: Any) -> Answers:
         return question(self, *arguments)
+
+    def ordered(self, keys: Sequence[NDArray[Any]]) -> "Chosen":
+        """The same people by a key of each, as blocks have them: what chance decides is then decided alike."""
+        orders, people = [np.argsort(own, kind="stable") for own in keys], self.people
+        if people is not None:
+            together = np.concatenate([own[order] for own, order in zip(people, orders, strict=True)])
+            _, first, each = np.unique(together, return_index=True, return_inverse=True)
+            rank = np.argsort(np.argsort(first, kind="stable"))              # in the order in which they are first met
+            people = np.split(rank[each], np.cumsum([len(order) for order in orders])[:-1])
+        return replace(self, people=people, rows=[rows[order] for rows, order in zip(self.rows, orders, strict=True)])
 
     def both(self, target: int) -> tuple[Rows, Rows, NDArray[np.intp]]:
         """What people who are known on both sides chose in all other catalogues, side by side, and in this one; and
@@ -133,7 +143,7 @@ def summed(chosen: Chosen, target: int, setting: Setting, counts: Counts, inner:
     the sum of the rows elsewhere, (V,)."""
     rows = used(chosen, target, setting, counts)
     of_core, of_tail = taken(rows, items=inner), taken(rows, items=outer)
-    squares = np.bincount(rows.indices, rows.data.astype(np.float64)**2, rows.shape[1])
+    squares = np.asarray(np.bincount(rows.indices, rows.data.astype(np.float64)**2, rows.shape[1]), np.float64)
     there = weighed(_elsewhere(chosen, target), counts.worth).sum(axis=0) if counts.things else np.zeros(0)
     return [squares, gram(of_core, chosen.n_threads), of_tail.T @ of_tail.sum(axis=1), np.asarray(there)]
 

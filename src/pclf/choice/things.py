@@ -76,11 +76,12 @@ def weighed(parts: Sequence[Rows], worth: Sequence[NDArray[np.float32]]) -> Rows
 
 def mean_row(rows: Rows, more: Rows | None) -> NDArray[np.float32]:
     """The mean row of those who chose anything here, beside `WORTH` people as they are elsewhere.   (V,)"""
-    here = np.asarray(rows.sum(axis=0), np.float64), np.count_nonzero(np.diff(rows.indptr))
-    return mean_of(*here, *((None, 0) if more is None else (np.asarray(more.sum(axis=0)), more.shape[0])))
+    total, n = np.asarray(rows.sum(axis=0), np.float64), int(np.count_nonzero(np.diff(rows.indptr)))
+    return mean_of(total, n) if more is None else mean_of(total, n, np.asarray(more.sum(axis=0)), more.shape[0])
 
 
-def mean_of(total: NDArray[Any], n: int, total_there: NDArray[Any] | None, n_there: int) -> NDArray[np.float32]:
+def mean_of(total: NDArray[Any], n: int, total_there: NDArray[Any] | None = None,
+            n_there: int = 0) -> NDArray[np.float32]:
     """The same from sums of rows, and how many there are."""
     people = float(n)
     if total_there is not None:

@@ -52,12 +52,12 @@ class Executors:
     def described(self, data: Any) -> RatingFrames:
         return frames_of(self.session, data)
 
-    def sized(self, memory: str | float | None, layout: Layout, dtype: str) -> Sized:
+    def sized(self, memory: str | float | None, layout: Layout, dtype: str, lists: bool) -> Sized:
         """By the data alone, so that a fit is the same on any cluster; by the memory of a task where that is given."""
         def by_data(ratings: Ratings, n_ratings: int, n_users: int) -> int:
             n_items = sum(d.n_items for d in ratings.domains.values())
             least = -(-n_ratings // max(RATINGS, OF_ITEM * n_items))
-            return least if memory is None else max(least, blocks_for(as_bytes(memory), layout, dtype)(
+            return least if memory is None else max(least, blocks_for(as_bytes(memory), layout, dtype, lists)(
                 ratings, n_ratings, n_users))
 
         return by_data
