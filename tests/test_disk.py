@@ -129,7 +129,8 @@ def test_lists_of_blocks_are_those_of_memory(listed, domain, rank):
     for model in (two, five):
         got = model.recommend(domain, users, n=10, rank_by=rank)
         same = got.codes == want.codes[:, :10]
-        assert (same | (np.abs(got.scores - want.scores[:, :10]) < 1e-5)).all()     # items that score alike may change places
+        near = np.abs(got.scores - want.scores[:, :10]) < 1e-5
+        assert (same | near).all(), "only items that score alike may change places"
         assert (got.codes[:, :, None] == want.codes[:, None, :]).any(axis=2).all()
         assert np.abs(got.scores - want.scores[:, :10]).max() < CLOSE
         for name in ("rating", "liked", "chosen"):
