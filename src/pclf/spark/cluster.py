@@ -150,7 +150,7 @@ def added(session: Any, task: Task, n_blocks: int, like: Arrays) -> list[NDArray
         rows = rows.groupBy("chunk").applyInArrow(sums, ROWS)
     with plainly():
         found = rows.toArrow()
-    total = [np.zeros_like(array) for array in like]
+    total = [np.zeros(array.shape, array.dtype) for array in like]       # in C order: below, they are seen as one row
     chunk_of = found["chunk"].to_numpy()
     for row in np.lexsort((found["block"].to_numpy(), chunk_of)).tolist():
         data = found["data"][row].as_py()
