@@ -6,7 +6,8 @@
 Two catalogues with text ids in Parquet parts, 100 ratings a user, items by popularity. Each size is fitted in a process of
 its own whose address space is limited (RLIMIT_AS), so a fit that needs more dies. One JSON line a size goes to
 benchmarks/results/disk.jsonl. With --accuracy, four fifths of the ratings of MovieLens 1M are fitted on disk and in memory,
-each in a process of its own, and lists are judged by the liked items among the others. The limit counts mapped files and libraries too, so it is stricter than one on memory alone.
+each in a process of its own, and lists are judged by the liked items among the others; rows go to disk-lists.jsonl.
+The limit counts mapped files and libraries too, so it is stricter than one on memory alone.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "disk.jsonl"
+OF_LISTS = RESULTS.with_name("disk-lists.jsonl")
 CATALOGUES = {"films": (15_000, 5), "books": (10_000, 10)}      # items, highest rating
 EACH = 100                                                      # ratings a user
 ROWS = 2_000_000                                                # of a part
@@ -141,13 +143,13 @@ def accuracy(given):
         if found.returncode:
             sys.exit(found.stderr)
         keep(json.loads(found.stdout.splitlines()[-1]),
-             f"--accuracy --memory {given.memory} --threads {given.threads}")
+             f"--accuracy --memory {given.memory} --threads {given.threads}", OF_LISTS)
 
 
-def keep(row, options):
+def keep(row, options, path=RESULTS):
     row |= {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
             "command": f"benchmarks/disk.py {options}"}
-    with RESULTS.open("a") as file:
+    with path.open("a") as file:
         file.write(json.dumps(row) + "\n")
     print(json.dumps(row), flush=True)
 

@@ -212,7 +212,13 @@ def test_a_tail_is_learned_from_answers_that_are_not_too_large(shared, tmp_path,
     whole, settings = chosen_in(data, 1), [Setting(20.0, things=0.5 * shared[1])] * 2
     monkeypatch.setattr("pclf.blocks.choices.TOGETHER", 700)
     monkeypatch.setattr(Spread, "room", 50)
-    got, want = (learn_from(one, whole, settings=settings, core=15).items for one in (source, whole))
+    learned = [learn_from(one, whole, settings=settings, core=15) for one in (source, whole)]
+    assert any(learned[1].crossings) == shared[0]
+    for own, other in zip(*(choice.crossings for choice in learned), strict=True):
+        assert (own is None) == (other is None)
+        if own is not None:
+            np.testing.assert_allclose(own.left @ own.right, other.left @ other.right, rtol=1e-3, atol=1e-5)
+    got, want = (choice.items for choice in learned)
     for own, other in zip(got, want, strict=True):
         for name, array in other.to_arrays("x").items():
             np.testing.assert_allclose(own.to_arrays("x")[name], array, rtol=1e-3, atol=1e-5)

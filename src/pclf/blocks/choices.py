@@ -44,15 +44,15 @@ class Spread:
     def ask(self, question: Question, *arguments: Any) -> Answers:
         """The sums of all blocks, in their order."""
         nothing = question(self._nobody, *arguments)
-        total = [np.zeros_like(array) for array in dense(nothing)]
+        sparse, total = [issparse(array) for array in nothing], dense(nothing)
         for answer in self.engine.asked("choices", total, question, *arguments):
             for whole, own in zip(total, answer, strict=True):
                 whole += own
-        return [csr_array(own) if issparse(like) else own for own, like in zip(total, nothing, strict=True)]
+        return [csr_array(own) if was else own for own, was in zip(total, sparse, strict=True)]
 
     @cached_property
     def _nobody(self) -> Chosen:
-        """Whose answers have the shapes of everybody's."""
+        """Whose answers have the shapes of everybody's, and are zeros."""
         ratings = self.engine.catalogue.ratings
         rows = [csr_array((0, d.n_items), dtype=np.float32) for d in ratings.domains.values()]
         people = [np.empty(0, np.int32)] * len(rows) if ratings.shared_users else None

@@ -190,15 +190,15 @@ def _sample(catalogue: Catalogue, folder: Path, enough: int = SAMPLE) -> Ratings
     return replace(catalogue.ratings, domains=domains)
 
 
-def _beginning(block: Block, catalogue: Catalogue, share: float) -> list[tuple[Vocabulary, Any, Any, Any]]:
+def _beginning(block: Block, catalogue: Catalogue, share: float) -> list[tuple[Any, ...]]:
     """The users of a block whose hashes are in the first share of all: ids, user, item and value, for each domain."""
     out = []
     for z, kind in enumerate(catalogue.id_kinds):
         keys = block.column(z, "key")
         n = len(keys) if share >= 1 else int(np.searchsorted(keys, np.uint64(share * 2**64)))
         stop = int(np.searchsorted(block.column(z, "user"), n))
-        columns = [np.array(block.column(z, column)[:stop]) for column in ("user", "item", "value")]
-        out.append((block.ids(z, slice(0, n), kind), columns[0], columns[1], columns[2]))
+        columns = (np.array(block.column(z, column)[:stop]) for column in ("user", "item", "value"))
+        out.append((block.ids(z, slice(0, n), kind), *columns))
     return out
 
 
