@@ -1,10 +1,13 @@
 """Fits larger than memory: seconds, memory and disk from 2 M to 200 M ratings, under a limit that the system enforces.
 
-    python benchmarks/disk.py --folder /some/disk --sizes 2,20,200 --memory 4GB
+    python benchmarks/disk.py --folder /some/disk --sizes 2,20,200 --memory 4GB            # --lists: with lists
+    python benchmarks/disk.py --folder /some/disk --accuracy --memory 2GB                  # lists of ML-1M, PCLF_DATA
 
 Two catalogues with text ids in Parquet parts, 100 ratings a user, items by popularity. Each size is fitted in a process of
 its own whose address space is limited (RLIMIT_AS), so a fit that needs more dies. One JSON line a size goes to
-benchmarks/results/disk.jsonl. The limit counts mapped files and libraries too, so it is stricter than one on memory alone.
+benchmarks/results/disk.jsonl. With --accuracy, four fifths of the ratings of MovieLens 1M are fitted on disk and in memory,
+each in a process of its own, and lists are judged by the liked items among the others; rows go to disk-lists.jsonl.
+The limit counts mapped files and libraries too, so it is stricter than one on memory alone.
 """
 
 import argparse
@@ -21,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "disk.jsonl"
+OF_LISTS = RESULTS.with_name("disk-lists.jsonl")
 CATALOGUES = {"films": (15_000, 5), "books": (10_000, 10)}      # items, highest rating
 EACH = 100                                                      # ratings a user
 ROWS = 2_000_000                                                # of a part
@@ -57,7 +61,7 @@ def generate(folder, millions):
     return made
 
 
-def measure(folder, millions, memory, threads):
+def measure(folder, millions, memory, threads, lists):
     """One fit in this process, under the limit."""
     from pclf.blocks.work import as_bytes
 
@@ -66,7 +70,7 @@ def measure(folder, millions, memory, threads):
 
     work = folder / "work"
     began, steps, cpu = time.perf_counter(), [], [time.process_time()]
-    model = pclf.PCLF(20, 10, 15, common_weight=0.35, factor_weight=0, lists=False, n_restarts=1, max_iter=ITERATIONS)
+    model = pclf.PCLF(20, 10, 15, common_weight=0.35, factor_weight=0, lists=lists, n_restarts=1, max_iter=ITERATIONS)
     files = pclf.RatingFiles({name: str(folder / f"{millions}M" / name) for name in CATALOGUES},
                              scale={name: (1, high) for name, (_, high) in CATALOGUES.items()})
     model.fit(files, engine="disk", work=work, memory=memory, n_threads=threads,
@@ -85,7 +89,69 @@ def measure(folder, millions, memory, threads):
         "cpu_read": round(cpu[1] - cpu[0], 1), "cpu_iteration": round(float(np.median(np.diff(cpu[1:]))), 2),
         "objective_per_rating": round(model.trace_[-1].objective / catalogue.n_ratings, 4),
         "seconds_write": round(done - steps[-1], 1), "seconds_first_list": round(answered - asked, 2),
-        "peak_bytes": peak, "disk_bytes": size, "clusters": "20/10/15"}))
+        "peak_bytes": peak, "disk_bytes": size, "clusters": "20/10/15", "lists": lists}))
+
+
+def judge(folder, way, memory, threads):
+    """nDCG@10 of the held-out liked items of MovieLens 1M, in this process."""
+    import pclf
+    from pclf.evaluate.metrics import LIST
+
+    files = pclf.RatingFiles({"films": str(folder / "ml-1m")}, scale=(1, 5))
+    test = dict(np.load(folder / "ml-1m.npz"))
+    began = time.perf_counter()
+    if way == "disk":
+        model = pclf.PCLF(factor_weight=0).fit(files, engine="disk", work=folder / "work", memory=memory,
+                                               n_threads=threads)
+    else:
+        model = (pclf.PCLF(factor_weight=0).fit(files, engine="cpu", n_threads=threads) if way == "memory"
+                 else pclf.Popular().fit(files.read()))
+    fitted = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    found = {rank: model.recommend("films", test["people"].tolist(), 10, **({} if way == "popular" else {
+        "rank_by": rank})) for rank in (("count",) if way == "popular" else ("liked", "chosen", "rating"))}
+    item = next(iter(found.values())).domain.items.encode(test["item"].tolist())
+    kept = item >= 0
+    print(json.dumps({"way": way, "memory": memory, "threads": threads, "seconds": round(fitted - began, 1),
+                      "peak_bytes": peak, "users": len(test["people"]), **{
+                          f"ndcg@10 by {rank}": round(float(LIST["ndcg"](10, lists.codes, test["row"][kept],
+                                                                         item[kept])), 4)
+                          for rank, lists in found.items()}}))
+
+
+def accuracy(given):
+    import pclf
+
+    data = pclf.datasets.load("ml-1m")
+    split = pclf.hold_out(data, 0.2, seed=0)
+    train, test = (next(iter(part.domains.values())) for part in (split.train, split.test))
+    shutil.rmtree(given.folder / "ml-1m", ignore_errors=True)
+    (given.folder / "ml-1m").mkdir(parents=True)
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"user_id": train.users.decode(train.user), "item_id": train.items.decode(train.item),
+               "rating": train.ratings.astype(int)}
+    pq.write_table(pa.table(columns), given.folder / "ml-1m" / "part-0.parquet")
+    people, row = np.unique(test.user[test.liked], return_inverse=True)
+    np.savez(given.folder / "ml-1m.npz", people=test.users.decode(people), row=row,
+             item=test.items.decode(test.item[test.liked]))
+    for way in ("popular", "memory", "disk"):
+        shutil.rmtree(given.folder / "work", ignore_errors=True)
+        found = subprocess.run([sys.executable, __file__, "--folder", given.folder, "--way", way, "--memory",
+                                given.memory, "--threads", str(given.threads)], capture_output=True, text=True)
+        if found.returncode:
+            sys.exit(found.stderr)
+        keep(json.loads(found.stdout.splitlines()[-1]),
+             f"--accuracy --memory {given.memory} --threads {given.threads}", OF_LISTS)
+
+
+def keep(row, options, path=RESULTS):
+    row |= {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
+            "command": f"benchmarks/disk.py {options}"}
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
 
 
 def main():
@@ -94,25 +160,29 @@ def main():
     parser.add_argument("--sizes", default="2,20,200", help="millions of ratings")
     parser.add_argument("--memory", default="4GB")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--lists", action="store_true", help="learn what people choose, too")
+    parser.add_argument("--accuracy", action="store_true", help="lists of MovieLens 1M, and nothing else")
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--way", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.only:
-        return measure(given.folder, given.only, given.memory, given.threads)
+        return measure(given.folder, given.only, given.memory, given.threads, given.lists)
+    if given.way:
+        return judge(given.folder, given.way, given.memory, given.threads)
+    if given.accuracy:
+        return accuracy(given)
     for millions in map(int, given.sizes.split(",")):
         print(f"{millions} M: generating", file=sys.stderr)
         generate(given.folder, millions)
         shutil.rmtree(given.folder / "work", ignore_errors=True)
         print(f"{millions} M: fitting", file=sys.stderr)
         found = subprocess.run([sys.executable, __file__, "--folder", given.folder, "--only", str(millions), "--memory",
-                                given.memory, "--threads", str(given.threads)], capture_output=True, text=True)
+                                given.memory, "--threads", str(given.threads), *["--lists"] * given.lists],
+                               capture_output=True, text=True)
         if found.returncode:
             sys.exit(found.stderr)
-        row = json.loads(found.stdout.splitlines()[-1])
-        row |= {"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
-                "command": f"benchmarks/disk.py --sizes {given.sizes} --memory {given.memory} --threads {given.threads}"}
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row))
+        keep(json.loads(found.stdout.splitlines()[-1]),
+             f"--sizes {given.sizes} --memory {given.memory} --threads {given.threads}{' --lists' * given.lists}")
         shutil.rmtree(given.folder / "work", ignore_errors=True)
 
 

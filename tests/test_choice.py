@@ -10,6 +10,7 @@ from pclf.choice.crossing import learn_crossing
 from pclf.choice.gram import gram, in_strips, inverse, quadratic, sums, sums_of_strips
 from pclf.choice.items import learn_items
 from pclf.choice.rows import Setting, as_rows, taken
+from pclf.choice.sums import Chosen
 from pclf.choice.things import elsewhere, mean_row, places, translated
 from pclf.choice.validate import PENALTIES, Calibration, calibrate, find_setting, gain, hide, peak
 from pclf.errors import DataError
@@ -89,7 +90,7 @@ def test_without_the_mean_it_is_ease():
 def test_a_tail_is_as_if_its_block_were_the_diagonal_of_its_row_sums(n_people):
     """Where people are fewer than items of the core, sums are taken over pairs of people instead."""
     x, setting = matrix(n_people), Setting(7.0)
-    items = learn_items(rows_of(x), setting, core=12)
+    items = learn_items(Chosen([rows_of(x)]), 0, setting, core=12)
     tail = items.tail
 
     def lumped(square):
@@ -108,7 +109,7 @@ def test_any_core_stays_positive_definite():
     x[0] = 1
     x[:, :20] = 1
     for core in (1, 20, 100, 300):
-        items = learn_items(rows_of(x), Setting(1.0), core)
+        items = learn_items(Chosen([rows_of(x)]), 0, Setting(1.0), core)
         assert np.isfinite(items.spread).all()
         assert (items.spread > 0).all()
 
@@ -118,10 +119,13 @@ def test_the_crossing_is_a_ridge_and_leaves_its_own_people_out():
     films, books = matrix(150, 20), matrix(150, 25, seed=1)
     for y, x in ((films, books), (films[:60], np.hstack([books[:60]] * 4))):                 # more items, more people
         people = np.arange(len(y)) * 2
-        crossing = learn_crossing(rows_of(y), rows_of(x), x.mean(axis=0), people, rng)
+        both = (y > 0).any(axis=1) & (x > 0).any(axis=1)
+        y, x, people = y[both], x[both], people[both]
+        known = Chosen([rows_of(y), rows_of(x)], [people] * 2)
+        crossing = learn_crossing(known, known, 1, x.mean(axis=0), rng)
         assert crossing is not None
         penalty = _penalty_of(crossing, y, x)
-        items = tuple(learn_items(rows_of(of_one), Setting(9)) for of_one in (y, x))
+        items = tuple(learn_items(known, z, Setting(9)) for z in range(2))
         choice = Choice(items, (Setting(), Setting()),
                         (Calibration(), Calibration()), (None, crossing))
         visitor = choice.scores(1, [rows_of(y[:3]), None])
@@ -154,8 +158,9 @@ def _penalty_of(crossing, y, x):
 def test_a_bridge_that_carries_nothing_is_left_out():
     rng = np.random.default_rng(0)
     films, books = matrix(300, 20), matrix(300, 25, seed=1)[rng.permutation(300)]
-    assert learn_crossing(rows_of(films), rows_of(books), books.mean(axis=0), np.arange(300), rng) is None
-    assert learn_crossing(rows_of(films[:20]), rows_of(books[:20]), books.mean(axis=0), np.arange(20), rng) is None
+    for n in (300, 20):
+        known = Chosen([rows_of(films[:n]), rows_of(books[:n])], [np.arange(n)] * 2)
+        assert learn_crossing(known, known, 1, books.mean(axis=0), rng) is None
 
 
 def test_visitors_get_what_people_like_them_chose():

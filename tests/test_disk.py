@@ -15,8 +15,15 @@ import pyarrow.parquet
 import pytest
 
 import pclf
+from pclf.blocks.choices import Spread
+from pclf.blocks.engine import BlockEngine
+from pclf.blocks.intake import take_in
+from pclf.choice import Choice, learn_from
+from pclf.choice.rows import Setting
+from pclf.engines.cpu import CpuEngine
 from pclf.errors import ArgumentError, DataError, ModelFileError, OutputError, UnknownNameError
 from pclf.models import disk
+from pclf.models.lists import chosen_in
 
 CLOSE = 1e-4      # of predictions on the domains' own scales, after whole fits in single precision
 MODELS = {
@@ -26,6 +33,12 @@ MODELS = {
     "PCLF": lambda **s: pclf.PCLF(6, 4, 5, common_weight=0.4, factor_weight=0, lists=False, n_restarts=1, max_iter=15,
                                   **s),
 }
+SHARED = [(False, False), (True, False), (False, True), (True, True)]
+WAYS = ["apart", "people", "things", "both"]
+
+
+def with_lists(**settings):
+    return pclf.PCLF(6, 4, 5, **{"common_weight": 0.4, "factor_weight": 0, "n_restarts": 1, "max_iter": 8, **settings})
 
 
 def catalogues(shared_users=False, shared_items=False):
@@ -92,6 +105,167 @@ def test_blocks_on_disk_predict_what_memory_does(name, shared, tmp_path):
         for model in (two, five):
             assert np.abs(model.predict(domain, user[:400], item[:400]) - expected).max() < CLOSE
     assert two.trace_[-1].objective == pytest.approx(whole.trace_[-1].objective, rel=1e-5)
+
+
+@pytest.fixture(scope="module", params=SHARED, ids=WAYS)
+def listed(request, tmp_path_factory):
+    """A model with lists of two blocks, one of five, and their twin in memory."""
+    folder, (users, items) = tmp_path_factory.mktemp("listed"), request.param
+    arrays, options = catalogues(users, items), {"shared_users": users, "shared_items": items}
+    files = pclf.RatingFiles(written(folder / "in", arrays), **options)
+    two, five = (fitted(with_lists(), files, folder / f"work {n}", n_parts=10, n_blocks=n) for n in (2, 5))
+    twin = with_lists(start="memberships by id").fit(pclf.Ratings.from_arrays(arrays, **options), n_threads=1)
+    return two, five, twin, arrays
+
+
+@pytest.mark.parametrize("rank", ["liked", "chosen", "rating"])
+@pytest.mark.parametrize("domain", ["films", "books"])
+def test_lists_of_blocks_are_those_of_memory(listed, domain, rank):
+    """Of the people of a domain and of visitors: the same items, scores and probabilities."""
+    two, five, twin, arrays = listed
+    users = list(dict.fromkeys(arrays["films"][0] + arrays["books"][0]))
+    want = twin.recommend(domain, users, n=11, rank_by=rank)
+    assert len({tuple(codes) for codes in want.codes.tolist()}) > 100, "lists that are all alike would always agree"
+    for model in (two, five):
+        got = model.recommend(domain, users, n=10, rank_by=rank)
+        same = got.codes == want.codes[:, :10]
+        near = np.abs(got.scores - want.scores[:, :10]) < 1e-5
+        assert (same | near).all(), "only items that score alike may change places"
+        assert (got.codes[:, :, None] == want.codes[:, None, :]).any(axis=2).all()
+        assert np.abs(got.scores - want.scores[:, :10]).max() < CLOSE
+        for name in ("rating", "liked", "chosen"):
+            assert np.abs(got.numbers[name] - want.numbers[name][:, :10])[same].max() < CLOSE
+
+
+def test_settings_calibrations_and_what_carries_over_are_those_of_memory(listed):
+    two, five, twin, _ = listed
+    want = twin.lists_.choice
+    for model in (two, five):
+        got = model.lists_.choice
+        assert got.settings == want.settings
+        for own, other in zip(got.calibrations, want.calibrations, strict=True):
+            np.testing.assert_allclose(own.at, other.at, rtol=1e-4, atol=1e-4)
+        assert [crossing is None for crossing in got.crossings] == [crossing is None for crossing in want.crossings]
+    if twin.data_.shared_users:
+        assert any(want.crossings), "nothing would be compared"
+    if twin.data_.shared_users and twin.data_.shared_items:
+        assert want.settings[1].things > 0
+
+
+def test_guests_and_similar_items_are_those_of_memory(listed):
+    """With many ratings, with few, with none here, and with none at all."""
+    two, _, twin, arrays = listed
+    films, books = (arrays[name][1] for name in ("films", "books"))
+    for told in ({"films": {films[0]: 5, films[1]: 2}, "books": {books[0]: 9}}, {"films": {films[5]: 4}}, {},
+                 {"books": dict.fromkeys(books[:25], 8)}):
+        for domain in ("films", "books"):
+            got, want = (m.recommend(domain, m.fold_in(told), n=8) for m in (two, twin))
+            assert [r.item for r in got] == [r.item for r in want]
+            assert [r.score for r in got] == pytest.approx([r.score for r in want], abs=CLOSE)
+    got, want = (m.similar_items("films", films[3], 8) for m in (two, twin))
+    assert [r.item for r in got] == [r.item for r in want]
+
+
+def test_a_folder_with_lists_opens_with_the_same_lists_and_reads_one_part_for_one_person(listed, tmp_path, monkeypatch):
+    two, _, _, arrays = listed
+    two.save(tmp_path / "model")
+    read, plain = [], disk.PartFile.read.__func__
+    monkeypatch.setattr("pclf.blocks.people.PartFile.read", classmethod(
+        lambda cls, path, *rest: (read.append(path), plain(cls, path, *rest))[1]))
+    loaded = pclf.load(tmp_path / "model")
+    assert loaded.ranks == ("liked", "chosen", "rating")
+    loaded.recommend("books", loaded.fold_in({"films": {arrays["films"][1][0]: 5}}))
+    loaded.similar_items("films", arrays["films"][1][0])
+    assert not read
+    user = arrays["films"][0][0]
+    assert loaded.recommend("books", user) == two.recommend("books", user)
+    assert len({path.name for path in read}) == 1
+    everybody = loaded.recommend("films", n=3)
+    assert np.array_equal(everybody.scores, two.recommend("films", n=3).scores)
+
+
+def test_lists_of_a_folder_that_cannot_be_are_refused(tmp_path):
+    files = pclf.RatingFiles(written(tmp_path / "in", catalogues(shared_users=True)), shared_users=True)
+    good = fitted(with_lists(max_iter=1), files, tmp_path / "work").lists_.choice.to_arrays("choice")
+    Choice.from_arrays("choice", good, [40, 50], 0)
+    for name, bad in (("0.sample.value", -2), ("0.sample.value", np.nan), ("1.sample.item", 50), ("1.sample.item", -1),
+                      ("0.sample.start", 1), ("0.crossing.table", np.nan), ("0.crossing.n_people", 0)):
+        array = good[f"choice.{name}"].copy()
+        array.flat[0] = bad
+        with pytest.raises(ModelFileError):
+            Choice.from_arrays("choice", {**good, f"choice.{name}": array}, [40, 50], 0)
+    without = {name: array for name, array in good.items() if ".1.sample." not in name}
+    with pytest.raises(ModelFileError, match="in all catalogues or in none"):
+        Choice.from_arrays("choice", without, [40, 50], 0)
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=WAYS)
+def test_a_tail_is_learned_from_answers_that_are_not_too_large(shared, tmp_path, monkeypatch):
+    """Items beyond the core, asked about a few at a time; and where there are too many, those chosen least are tied to
+    nothing."""
+    arrays, options = catalogues(*shared), {"shared_users": shared[0], "shared_items": shared[1]}
+    data, cpu = pclf.Ratings.from_arrays(arrays, **options), CpuEngine("float32", 1)
+    files = pclf.RatingFiles(written(tmp_path / "in", arrays), **options)
+    catalogue = take_in(files, tmp_path / "blocks", 10, lambda *_: 3, lambda *_: None)
+    layout = with_lists()._layout(data)
+    source = Spread(BlockEngine(catalogue, tmp_path / "blocks", layout, tmp_path / "rows", cpu))
+    whole, settings = chosen_in(data, 1), [Setting(20.0, things=0.5 * shared[1])] * 2
+    monkeypatch.setattr("pclf.blocks.choices.TOGETHER", 700)
+    monkeypatch.setattr(Spread, "room", 50)
+    learned = [learn_from(one, whole, settings=settings, core=15) for one in (source, whole)]
+    assert any(learned[1].crossings) == shared[0]
+    for own, other in zip(*(choice.crossings for choice in learned), strict=True):
+        assert (own is None) == (other is None)
+        if own is not None:
+            np.testing.assert_allclose(own.left @ own.right, other.left @ other.right, rtol=1e-3, atol=1e-5)
+    got, want = (choice.items for choice in learned)
+    for own, other in zip(got, want, strict=True):
+        for name, array in other.to_arrays("x").items():
+            np.testing.assert_allclose(own.to_arrays("x")[name], array, rtol=1e-3, atol=1e-5)
+    monkeypatch.setattr("pclf.choice.items.TIES", 15 * 7)
+    for own, other in zip(learn_from(source, whole, settings=settings, core=15).items, want, strict=True):
+        has_ties = np.diff(own.ties.indptr) > 0
+        assert has_ties.sum() == 7
+        assert (np.diff(other.ties.indptr) > 0).sum() > 20
+        assert np.linalg.eigvalsh(own.precision.astype(float)).min() > 0
+
+
+def test_the_sample_is_the_same_however_blocks_are_cut(tmp_path):
+    files = pclf.RatingFiles(written(tmp_path / "in", catalogues(shared_users=True)), shared_users=True)
+    found = []
+    for n in (2, 5):
+        catalogue = take_in(files, tmp_path / f"{n}", 10, lambda *_, n=n: n, lambda *_: None)
+        found.append(disk._sample(catalogue, tmp_path / f"{n}", 2500))
+    assert found[0].fingerprint == found[1].fingerprint
+    assert 2000 < found[0].n_ratings < 3000
+    people = [set(found[0][name].users.ids) for name in ("films", "books")]
+    assert people[1] <= people[0] | {id for id in people[1] if id > 300}
+
+
+@pytest.mark.parametrize("where", ["learn_items", "write_block"])
+def test_stopped_while_lists_are_learned_it_goes_on_with_the_same_bits(where, tmp_path, monkeypatch):
+    """And what was learned of them is not learned again."""
+    arrays = catalogues(shared_users=True)
+    files = pclf.RatingFiles(written(tmp_path / "in", arrays), shared_users=True)
+    model = fitted(with_lists(), files, tmp_path / "whole")
+    calls = []
+
+    def stopped(*_, **__):
+        calls.append(where)
+        raise KeyboardInterrupt
+
+    room = sys.modules["pclf.choice.learn" if where == "learn_items" else "pclf.models.disk"]
+    with monkeypatch.context() as patch:
+        patch.setattr(room, where, stopped)
+        with pytest.raises(KeyboardInterrupt):
+            fitted(with_lists(), files, tmp_path / "work")
+    with monkeypatch.context() as patch:
+        if where == "write_block":
+            patch.setattr(sys.modules["pclf.choice.learn"], "learn_items", stopped)
+        again = fitted(with_lists(), files, tmp_path / "work")
+    assert len(calls) == 1
+    users = list(dict.fromkeys(arrays["films"][0]))
+    assert np.array_equal(again.recommend("books", users).scores, model.recommend("books", users).scores)
 
 
 def test_a_visitor_and_a_guest_are_scored_as_in_memory(small):
@@ -162,7 +336,7 @@ def test_what_needs_all_users_says_so(small, tmp_path):
     model, _, arrays, _ = small
     for ask in (lambda: model.clusters_, lambda: model.report(tmp_path / "report.html"),
                 lambda: model.predict_codes("films", np.zeros(1, np.int32), np.zeros(1, np.int32)),
-                lambda: model.fold_in_item("films", {arrays["films"][0][0]: 5})):
+                lambda: model.embeddings("films"), lambda: model.fold_in_item("films", {arrays["films"][0][0]: 5})):
         with pytest.raises(ArgumentError, match=r"users .*on disk"):
             ask()
 
@@ -397,7 +571,7 @@ def test_repeated_pairs_in_different_parts_are_merged(duplicates, expected, tmp_
 
 
 def test_what_disk_cannot_do_is_said_before_anything_is_read(tmp_path):
-    with pytest.raises(ArgumentError, match=r"PCLF\(factor_weight=0, lists=False\)"):
+    with pytest.raises(ArgumentError, match=r"and no factors; got factor_weight='auto'. Use PCLF\(factor_weight=0\)"):
         pclf.PCLF().fit({"films": "nowhere/"}, engine="disk", work=tmp_path / "work")
     with pytest.raises(ArgumentError, match="work='path'"):
         pclf.RMGM().fit({"films": "nowhere/"}, engine="disk")
@@ -417,7 +591,7 @@ def test_the_command_line_fits_from_folders_and_streams_lists(small, tmp_path, c
            tmp_path / "model", "--user-clusters", "6", "--common-clusters", "4", "--specific-clusters", "5",
            "--common-weight", "0.4", "--max-iter", "15", "--restarts", "1"]
     assert pclf_command(fit) == 2
-    assert "--factor-weight 0 --no-lists" in capfd.readouterr().err
+    assert "and no factors: add --factor-weight 0." in " ".join(capfd.readouterr().err.replace("│", "").split())
     assert pclf_command([*fit, "--factor-weight", "0", "--no-lists"]) == 0
     assert "PCLF of 6,000 ratings in 2 domain(s)" in capfd.readouterr().out
     out = tmp_path / "lists.parquet"
@@ -457,5 +631,7 @@ def test_memory_decides_how_many_blocks_there_are():
     layout = Layout(20, (View("common", (0, 1), 10),))
     few, many = (blocks_for(memory, layout, "float32")(data, 10**9, 10**7) for memory in (16 * 10**9, 4 * 10**9))
     assert 1 <= few < many < 20
-    with pytest.raises(ArgumentError, match=r"memory must be at least 0\.\d GB"):
+    with pytest.raises(ArgumentError, match=r"memory must be at least 0\.\d GB .* in these clusters"):
         blocks_for(10**8, layout, "float32")(data, 10**9, 10**7)
+    with pytest.raises(ArgumentError, match=r"memory must be at least 1\.\d GB .* and their lists"):
+        blocks_for(7 * 10**8, layout, "float32", True)(data, 10**9, 10**7)

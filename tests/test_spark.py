@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_disk import CLOSE, GOOD, MODELS, catalogues, fitted, table, written
+from test_disk import CLOSE, GOOD, MODELS, catalogues, fitted, table, with_lists, written
 
 import pclf
 from pclf.errors import ArgumentError, DataError, EngineError, OutputError
@@ -125,6 +125,31 @@ def test_spark_predicts_what_disk_and_memory_do(name, shared, n, spark, tmp_path
         assert np.abs(of_spark - of_disk).max() < CLOSE
         assert np.abs(of_spark - of_memory).max() < CLOSE
     assert five.trace_[-1].objective == pytest.approx(whole.trace_[-1].objective, rel=1e-5)
+
+
+def test_lists_learned_by_executors_are_those_of_disk(spark, tmp_path, monkeypatch):
+    """People and things shared; the answers of blocks added up by the driver, and by executors, who make lists, too."""
+    options = {"shared_users": True, "shared_items": True}
+    arrays = {name: tuple(map(list, zip(*sorted(zip(*columns, strict=True), key=lambda row: row[1]), strict=True)))
+              for name, columns in catalogues(True, True).items()}      # Spark gives codes to items in their order
+    files = pclf.RatingFiles(written(tmp_path / "in", arrays), **options)
+    want = fitted(with_lists(max_iter=2), files, tmp_path / "disk", n_parts=10, n_blocks=2)
+    got = by_spark(spark, with_lists(max_iter=2), files, tmp_path / "work", n_parts=10, n_blocks=3)
+    monkeypatch.setattr("pclf.spark.cluster.FEW", 0)
+    monkeypatch.setattr("pclf.blocks.choices.Spread.room", 500)
+    again = by_spark(spark, with_lists(max_iter=2), files, tmp_path / "again", n_parts=10, n_blocks=3)
+    users = list(dict.fromkeys(arrays["films"][0]))
+    lists = want.recommend("books", users, n=10)
+    for model in (got, again):
+        assert model.lists_.choice.settings == want.lists_.choice.settings
+        own = model.recommend("books", users, n=10)
+        assert np.abs(own.scores - lists.scores).max() < CLOSE
+        assert (own.codes == lists.codes).mean() > 0.99
+    made = pclf.spark.recommend(got, "books", n=3).toArrow().to_pylist()
+    score = {(row["user_id"], row["rank"]): row["score"] for row in made}
+    few = got.recommend("books", n=3)
+    assert len(score) == 3 * len(few)
+    assert all(score[user, 1] == pytest.approx(found[0].score, abs=1e-9) for user, found in few.items())
 
 
 def test_answers_added_up_by_executors_are_those_added_up_by_the_driver(spark, monkeypatch):

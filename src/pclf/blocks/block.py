@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.blocks.catalogue import Catalogue
 from pclf.data.vocabulary import Vocabulary
 from pclf.engines.cpu import CpuEngine, Index
 from pclf.problem import Problem, row_keys
@@ -89,3 +90,11 @@ class Block:
 
     def _path(self, z: int, name: str) -> Path:
         return self.folder / f"{z}.{name}"
+
+
+def block_of(catalogue: Catalogue, folder: Path, b: int) -> Block:
+    """A block of those in a folder."""
+    parts = catalogue.parts(b)
+    n_users, n_ratings = (numbers[parts.start:parts.stop].sum(axis=0).tolist()
+                          for numbers in (catalogue.part_users, catalogue.part_ratings))
+    return Block(folder / f"{b:05d}", tuple(n_users), tuple(n_ratings), int(catalogue.block_rows[b]))

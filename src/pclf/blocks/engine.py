@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.blocks.block import Block
+from pclf.blocks import choices
+from pclf.blocks.block import Block, block_of
 from pclf.blocks.catalogue import Catalogue
+from pclf.choice.sums import Question
 from pclf.clusters.loop import counts_of_users, memberships_of_items, posteriors_from, seeds_of_posteriors, spread
 from pclf.clusters.mstep import joint, log_density, memberships
 from pclf.clusters.state import Params, SpreadCounts, SpreadUsers, Stats
@@ -29,8 +31,8 @@ Arrays = Sequence[NDArray[Any]]
 class BlockEngine:
     """Blocks in a folder, for `clusters.loop.run`.
 
-    A block answers a question, `drawn`, `spread` or `expected`, with arrays that add up over blocks; `asked` puts it to
-    all of them.
+    A block answers a question, `drawn`, `spread`, `expected` or `choices`, with arrays that add up over blocks; `asked`
+    puts it to all of them.
     """
 
     name = "disk"
@@ -94,6 +96,10 @@ class BlockEngine:
         density = log_density(rows, problem.user_groups, users.mean) if users.strength else 0.0
         return self._kept(b, int(users.counts.at) + 1, problem, found, density)
 
+    def choices(self, b: int, question: Question, *arguments: Any) -> Arrays:
+        """What a question of `pclf.choice.sums` finds."""
+        return choices.answer(self.catalogue, self.blocks, b, self.n_threads, question, *arguments)
+
     def memberships(self, b: int, users: SpreadUsers) -> Floats:
         """P(k | u) of the rows of a block."""
         problem = self._problem(b)
@@ -141,11 +147,3 @@ class BlockEngine:
 
     def _rows(self, b: int, at: int) -> Path:
         return self.rows / f"{b:05d}.{at}"
-
-
-def block_of(catalogue: Catalogue, folder: Path, b: int) -> Block:
-    """A block of those in a folder."""
-    parts = catalogue.parts(b)
-    n_users, n_ratings = (numbers[parts.start:parts.stop].sum(axis=0).tolist()
-                          for numbers in (catalogue.part_users, catalogue.part_ratings))
-    return Block(folder / f"{b:05d}", tuple(n_users), tuple(n_ratings), int(catalogue.block_rows[b]))

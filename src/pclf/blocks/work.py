@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from pclf import storage
 from pclf.blocks.catalogue import Catalogue
+from pclf.blocks.choices import memory_of
 from pclf.blocks.intake import LARGEST_PART, Advance, Sized, take_in
 from pclf.clusters.loop import Saved, Step
 from pclf.clusters.mstep import Means
@@ -132,17 +133,32 @@ def load_run(path: Path) -> Saved | None:
     return Saved(stats, means, tuple(Step(*step) for step in told["trace"]))
 
 
-def blocks_for(memory: int, layout: Layout, dtype: Any) -> Sized:
-    """How many blocks keep a fit within so many bytes."""
+def kept_arrays(path: Path, make: Callable[[], dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The arrays in a file that an earlier run left, or those that are made now, and left there."""
+    from safetensors.numpy import load_file
+
+    if path.exists():
+        found: dict[str, NDArray[Any]] = load_file(path)
+        return found
+    arrays = make()
+    storage.write_atomically(path, {name: np.ascontiguousarray(x) for name, x in arrays.items()}, {}, force=True)
+    return arrays
+
+
+def blocks_for(memory: int, layout: Layout, dtype: Any, lists: bool = False) -> Sized:
+    """How many blocks keep a fit within so many bytes. lists: whether choices are learned, once the clusters are."""
     def sized(ratings: Ratings, n_ratings: int, n_users: int) -> int:
         problem, size, k = Problem.of(ratings, layout), np.dtype(dtype).itemsize, layout.n_user_clusters
         numbers = sum(n * width(view.n_clusters) for n, view in zip(problem.n_items, layout.views, strict=True))
         fixed = BASE + 200 * sum(problem.sizes) + 12 * size * numbers
         needed = 14 * n_ratings + n_users * (30 * problem.n_levels + 5 * size * k)
-        least = fixed + min(needed, 64 << 20)
+        least, what = fixed + min(needed, 64 << 20), "in these clusters"
+        if lists:
+            of_lists = BASE + 200 * sum(problem.sizes) + memory_of(ratings, n_ratings)
+            least, what = max((least, what), (of_lists, "and their lists"))
         if memory < least:
-            raise ArgumentError(f"memory must be at least {least / 1e9:.1f} GB for {sum(problem.sizes):,} items in "
-                                f"these clusters; got {memory / 1e9:.1f} GB.")
+            raise ArgumentError(f"memory must be at least {least / 1e9:.1f} GB for {sum(problem.sizes):,} items "
+                                f"{what}; got {memory / 1e9:.1f} GB.")
         return int(-(-needed // (memory - fixed)))
     return sized
 

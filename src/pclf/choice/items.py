@@ -23,7 +23,10 @@ stays positive definite. With A and C the blocks (core, core) and (tail, core), 
 
     P_cc = (A - C' B)^-1             P_tc = -B P_cc        P_jj = 1 / D_j + (B P_cc B')_jj  in the tail
 
-C is sparse, so that memory grows with the square of the core only.
+C is sparse, so that memory grows with the square of the core only. Where people are on disk, C has `TIES` numbers at
+most: tail items beyond that, those chosen least, are not tied to anything.
+
+All of this is made of sums over people (`pclf.choice.sums`).
 """
 
 from collections.abc import Mapping
@@ -35,15 +38,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from pclf.choice import rows as rows_of
 from pclf.choice.gram import Floats, gram, in_strips, inverse, quadratic, sums, sums_of_strips
-from pclf.choice.rows import Rows, Setting, evened, taken
-from pclf.choice.things import mean_row
+from pclf.choice.rows import LARGEST, Rows, Setting, most_chosen, taken
+from pclf.choice.sums import Counts, Source, summed, tied, used
+from pclf.choice.things import mean_of
 from pclf.door import check_array, check_codes
 from pclf.errors import ModelFileError
 
-LARGEST = 1e12       # number in a file
 SMALLEST = 1e-12     # spread of an item
 CORE = 5000          # items: their square takes 100 MB
+TIES = 50_000_000    # numbers of C: 400 MB
 MANY = 200           # people from whom on a copy of that square, in the order in which it is read, pays
 
 
@@ -111,8 +116,8 @@ class Items:
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         plain = {name: getattr(self, name) for name in ("mean", "core", "tail", "precision", "own", "spread")}
-        ties = {"ties.start": self.ties.indptr, "ties.item": self.ties.indices, "ties.value": self.ties.data}
-        return {f"{prefix}.{name}": array for name, array in (plain | ties).items()}
+        named = {f"{prefix}.{name}": array for name, array in plain.items()}
+        return named | rows_of.to_arrays(f"{prefix}.ties", self.ties)
 
     @classmethod
     def from_arrays(cls, prefix: str, arrays: Mapping[str, NDArray[Any]], n_items: int) -> "Items":
@@ -127,43 +132,34 @@ class Items:
         core, tail = places("core", n_items), places("tail", n_items)
         if len(np.unique(np.concatenate([core, tail]))) != n_items or len(core) + len(tail) != n_items:
             raise ModelFileError(f"{prefix} must have every item once, in the core or in the tail")
-        value = numbers("ties.value", ties=None)
-        start = check_array(f"{prefix}.ties.start", arrays[f"{prefix}.ties.start"], dtype=("int32", "int64"),
-                            shape={"items of the tail and one": len(tail) + 1}, low=0, high=len(value))
-        if start[0] != 0 or start[-1] != len(value) or (np.diff(start) < 0).any():
-            raise ModelFileError(f"{prefix}.ties.start must rise from 0 to {len(value):,}")
-        item = check_array(f"{prefix}.ties.item", arrays[f"{prefix}.ties.item"], dtype=("int32", "int64"),
-                           shape={"ties": len(value)}, low=0, high=max(0, len(core) - 1))
+        ties = rows_of.from_arrays(f"{prefix}.ties", arrays, len(tail), len(core))
         return cls(numbers("mean", items=n_items), core, tail, numbers("precision", core=len(core), again=len(core)),
-                   csr_array((value, item, start), shape=(len(tail), len(core))),
-                   numbers("own", low=0, items=len(tail)), numbers("spread", low=SMALLEST, items=n_items))
+                   ties, numbers("own", low=0, items=len(tail)), numbers("spread", low=SMALLEST, items=n_items))
 
 
-def learn_items(rows: Rows, setting: Setting, core: int = CORE, n_threads: int | None = None,
-                more: Rows | None = None) -> Items:
-    """From the rows of those who chose anything; rows without a choice do not count. more: see `things.elsewhere`."""
-    n_items, more = rows.shape[1], more if setting.things else None
-    mean, rows = mean_row(rows, more), evened(rows, setting.even)
-    if more is not None:
-        more = evened(more, setting.even) * np.float32(np.sqrt(setting.things))
-        rows = csr_array(vstack([rows, more], format="csr"))
-    often = np.bincount(rows.indices, minlength=n_items)
-    by_count = np.argsort(-often, kind="stable")
-    inner, outer = (np.sort(part).astype(np.int32) for part in (by_count[:core], by_count[core:]))
-    own = setting.penalty + setting.doubt * np.bincount(rows.indices, rows.data.astype(np.float64)**2, n_items)
-    of_core, of_tail = taken(rows, items=inner), taken(rows, items=outer)
-    square = gram(of_core, n_threads)
-    across = csr_array(of_tail.T @ of_core)                                              # (T, N) C
-    lumped = np.asarray(of_tail.T @ of_tail.sum(axis=1) + own[outer], np.float32)           # (T,)   D
+def learn_items(source: Source, target: int, setting: Setting, core: int = CORE) -> Items:
+    """Of one catalogue, from the rows of those who chose anything; rows without a choice do not count."""
+    counts = Counts.of(source, target, setting)
+    inner, outer = (part.astype(np.int32) for part in _cut(counts.often, core))
+    squares, square, beside, total_there = source.ask(summed, target, setting, counts, inner, outer)
+    mean = mean_of(counts.total, counts.people, total_there if counts.things else None, counts.people_there)
+    own = setting.penalty + setting.doubt * squares
+    across = _across(source, target, setting, counts, inner, outer)                      # (T, N) C
+    lumped = np.asarray(beside + own[outer], np.float32)                                 # (T,)   D
     ties = _scaled(across, 1 / lumped)
-    by_people = rows.shape[0] <= len(inner)                 # C = X_t' X_c: then the people are the shorter way around
+    n_threads = source.n_threads
+    here = source.here
+    by_people = here is not None and here.rows[target].shape[0] + counts.people_there <= len(inner)
+    if here is not None and by_people:
+        rows = used(here, target, setting, counts)          # C = X_t' X_c: then the people are the shorter way around
+        of_core, of_tail = taken(rows, items=inner), taken(rows, items=outer)
     if ties.nnz and by_people:
         weighed = _scaled(of_tail.T.tocsr(), 1 / lumped)
         square -= np.asarray(of_core.T @ ((of_tail @ weighed).toarray() @ of_core), np.float32)
     elif ties.nnz:
         square -= gram(_scaled(across, 1 / np.sqrt(lumped)), n_threads)
     precision = inverse(square, own[inner])
-    spread = np.empty(n_items, np.float32)
+    spread = np.empty(len(counts.often), np.float32)
     spread[inner] = precision.diagonal()
     if by_people:
         pairs = np.ascontiguousarray((of_core @ sums(of_core, precision).T).T, np.float32)            # X_c P X_c'
@@ -171,6 +167,28 @@ def learn_items(rows: Rows, setting: Setting, core: int = CORE, n_threads: int |
     else:
         spread[outer] = 1 / lumped + quadratic(ties, precision, n_threads)
     return Items(mean, inner, outer, precision, ties, np.reciprocal(lumped), spread)
+
+
+def _cut(often: NDArray[Any], core: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The items of the core and of the tail, ascending."""
+    inner = most_chosen(often, core)
+    return inner, np.setdiff1d(np.arange(len(often)), inner)
+
+
+def _across(source: Source, target: int, setting: Setting, counts: Counts, inner: NDArray[np.int32],
+            outer: NDArray[np.int32]) -> Rows:
+    """What tail items and core items are chosen together, for as many tail items at a time as an answer has room for.
+    (T, N)"""
+    asked = outer
+    if source.room is not None:
+        asked = outer[most_chosen(counts.often[outer], TIES // max(1, len(inner)))]
+    size = len(asked) if source.room is None else source.room // max(1, len(inner))
+    parts = [source.ask(tied, target, setting, counts, inner, asked[start:start + max(1, size)])[0]
+             for start in range(0, len(asked), max(1, size))]
+    found = csr_array(vstack(parts, format="csr")) if parts else csr_array((0, len(inner)), dtype=np.float32)
+    n = np.zeros(1 + len(outer), found.indptr.dtype)
+    n[1 + np.searchsorted(outer, asked)] = np.diff(found.indptr)
+    return csr_array((found.data, found.indices, np.cumsum(n, dtype=n.dtype)), shape=(len(outer), len(inner)))
 
 
 def _scaled(rows: Rows, by: Floats) -> Rows:
@@ -182,6 +200,5 @@ def _scaled(rows: Rows, by: Floats) -> Rows:
 
 def core_of(rows: Rows, n: int) -> tuple[NDArray[np.int64], Rows]:
     """The n items chosen most, and the rows of these alone."""
-    often = np.bincount(rows.indices, minlength=rows.shape[1])
-    chosen = np.sort(np.argsort(-often, kind="stable")[:n])
+    chosen = most_chosen(np.bincount(rows.indices, minlength=rows.shape[1]), n)
     return chosen, taken(rows, items=chosen)

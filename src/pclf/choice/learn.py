@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array
 
+from pclf.choice import rows as rows_of
 from pclf.choice.crossing import Crossing, learn_crossing
 from pclf.choice.few import Together
 from pclf.choice.gram import Floats
-from pclf.choice.items import CORE, LARGEST, Items, learn_items
-from pclf.choice.rows import Rows, Setting, taken
+from pclf.choice.items import CORE, Items, learn_items
+from pclf.choice.rows import LARGEST, Rows, Setting, taken
+from pclf.choice.sums import Chosen, Source, stacked
 from pclf.choice.tastes import Column, Tastes, learn_tastes
 from pclf.choice.things import elsewhere
 from pclf.choice.validate import Calibration, find_setting
@@ -25,13 +27,15 @@ SUREST = 0.999       # share of people who chose an item, of which odds are take
 @dataclass(frozen=True)
 class Choice:
     """A catalogue's items, its setting and calibration, what other catalogues say, None where they say nothing, and
-    what attributes do; no tastes where there are no attributes."""
+    what attributes do; no tastes where there are no attributes. sample: what some people chose in each catalogue, where
+    the rows of all are on disk."""
 
     items: tuple[Items, ...]
     settings: tuple[Setting, ...]
     calibrations: tuple[Calibration, ...]
     crossings: tuple[Crossing | None, ...]
     tastes: tuple[Tastes, ...] = ()
+    sample: tuple[Rows, ...] = ()
 
     def scores(self, target: int, chosen: Sequence[Rows | None], people: NDArray[Any] | None = None,
                together: Together | None = None, odds: Floats | None = None) -> Floats:
@@ -83,7 +87,7 @@ class Choice:
         if people is not None and len(crossing.people):
             place = np.searchsorted(crossing.people, people).clip(max=len(crossing.people) - 1)
             own = (crossing.people[place] == people) & (np.diff(here.indptr) > 0)
-            h = crossing.leverage[place[own]][:, None]
+            h = crossing.leverage_of(place[own], taken(others, own))[:, None]
             left = taken(here, own, crossing.target).toarray() - crossing.target_mean - move[own]
             move[own] -= h / (1 - h) * left
         out = np.zeros((n, sizes[target]), np.float32)
@@ -100,6 +104,8 @@ class Choice:
             arrays |= crossing.to_arrays(f"{prefix}.{z}.crossing") if crossing else {}
         for z, tastes in enumerate(self.tastes):
             arrays |= tastes.to_arrays(f"{prefix}.{z}.tastes")
+        for z, rows in enumerate(self.sample):
+            arrays |= rows_of.to_arrays(f"{prefix}.{z}.sample", rows)
         return arrays
 
     @classmethod
@@ -124,7 +130,11 @@ class Choice:
                   if any(name.startswith(f"{prefix}.{z}.tastes.") for name in arrays)]
         if len(tastes) not in (0, len(sizes)):
             raise ModelFileError(f"{prefix} must have tastes in all catalogues or in none")
-        known = cls(tuple(items), tuple(settings), tuple(calibrations), tuple(crossings), tuple(tastes))
+        sample = tuple(rows_of.from_arrays(f"{prefix}.{z}.sample", arrays, None, n_items, low=0)
+                       for z, n_items in enumerate(sizes) if f"{prefix}.{z}.sample.start" in arrays)
+        if len(sample) not in (0, len(sizes)):
+            raise ModelFileError(f"{prefix} must have a sample of people in all catalogues or in none")
+        known = cls(tuple(items), tuple(settings), tuple(calibrations), tuple(crossings), tuple(tastes), sample)
         check_names("the model", [n for n in arrays if n.startswith(f"{prefix}.")], known.to_arrays(prefix))
         return known
 
@@ -132,7 +142,7 @@ class Choice:
 def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None,
           things: Sequence[NDArray[Any]] | None = None, *, settings: Sequence[Setting] | None = None, core: int = CORE,
           seed: int = 0, n_threads: int | None = None, previous: Choice | None = None,
-          attributes: Sequence[Any] = (), columns: Sequence[Column] = ()) -> Choice:
+          attributes: Sequence[Any] = (), columns: Sequence[Column] = (), sample: Chosen | None = None) -> Choice:
     """From what each person of each catalogue chose, see `graded`.
 
     people: the row of each person of a catalogue among all people, where these are the same in several; without it
@@ -140,49 +150,38 @@ def learn(rows: Sequence[Rows], people: Sequence[NDArray[Any]] | None = None,
     calibration; without them, they are found on hidden choices. core: items of a catalogue whose ties to each other are
     all kept, the most chosen.
     previous: an older one of the same catalogues, whose settings and calibrations are kept. attributes: of the items
-    of each catalogue, (V, P), where they have some; columns: where the features of each column are.
+    of each catalogue, (V, P), where they have some; columns: where the features of each column are. sample: the people
+    on whom settings are found, everybody unless it is given.
     """
     for of_domain in rows:
         bad = ~(np.isfinite(of_domain.data) & (of_domain.data > 0))
         if bad.any():
             raise DataError(f"what a choice counts must be a finite number above 0; got {of_domain.data[bad][0]:g}")
-    rng = np.random.default_rng(seed)
-    more = [None if things is None else elsewhere(rows, things, z) for z in range(len(rows))]
+    everybody = Chosen(rows, people, things, n_threads)
+    return learn_from(everybody, sample or everybody, settings=settings, core=core, seed=seed, previous=previous,
+                      attributes=attributes, columns=columns)
+
+
+def learn_from(source: Source, sample: Chosen, *, settings: Sequence[Setting] | None = None, core: int = CORE,
+               seed: int = 0, previous: Choice | None = None, attributes: Sequence[Any] = (),
+               columns: Sequence[Column] = ()) -> Choice:
+    """`learn` from everybody, wherever they are. What hidden choices decide is decided on a sample of the people, and
+    where the rows of the others are on disk, those of the sample are kept."""
+    rng, n_threads, rows = np.random.default_rng(seed), source.n_threads, sample.rows
     if previous is not None:
         found = list(zip(previous.settings, previous.calibrations, strict=True))
     elif settings is not None:
         found = [(setting, Calibration()) for setting in settings]
     else:
-        found = [find_setting(of_domain, rng, n_threads, more=of_others)
-                 for of_domain, of_others in zip(rows, more, strict=True)]
+        found = [find_setting(of_domain, rng, n_threads,
+                              more=None if sample.things is None else elsewhere(rows, sample.things, z))
+                 for z, of_domain in enumerate(rows)]
     used = [setting for setting, _ in found]
-    items = [learn_items(of_domain, setting, core, n_threads, of_others)
-             for of_domain, setting, of_others in zip(rows, used, more, strict=True)]
+    items = [learn_items(source, z, setting, core) for z, setting in enumerate(used)]
     crossings: list[Crossing | None] = [None] * len(rows)
-    if people is not None and len(rows) > 1:
-        n = 1 + max((int(p.max()) for p in people if len(p)), default=-1)
-        whole = [_by_person(of_domain, p, n) for of_domain, p in zip(rows, people, strict=True)]
-        for z, here in enumerate(whole):
-            others = stacked(whole, z, n, [of_domain.shape[1] for of_domain in rows])
-            both = np.flatnonzero((np.diff(here.indptr) > 0) & (np.diff(others.indptr) > 0))
-            crossings[z] = learn_crossing(taken(others, both), taken(here, both), items[z].mean, both, rng, n_threads)
+    if sample.people is not None and len(rows) > 1:
+        crossings = [learn_crossing(source, sample, z, own.mean, rng) for z, own in enumerate(items)]
     tastes = [learn_tastes(of_domain, a, columns, rng) for of_domain, a in zip(rows, attributes, strict=True)] \
         if attributes else []
     return Choice(tuple(items), tuple(used), tuple(calibration for _, calibration in found), tuple(crossings),
-                  tuple(tastes))
-
-
-def stacked(chosen: Sequence[Rows | None], target: int, n: int, sizes: Sequence[int]) -> Rows:
-    """The rows in all catalogues but one, side by side."""
-    parts = [csr_array((n, size), dtype=np.float32) if rows is None else rows
-             for z, (rows, size) in enumerate(zip(chosen, sizes, strict=True)) if z != target]
-    return csr_array(hstack(parts, format="csr"))
-
-
-def _by_person(rows: Rows, people: NDArray[Any], n: int) -> Rows:
-    """The rows of a catalogue at the rows of their people among all."""
-    counts = np.zeros(n + 1, np.int64)
-    counts[1 + people] = np.diff(rows.indptr)
-    order = np.argsort(people, kind="stable")
-    ordered = rows[order]
-    return csr_array((ordered.data, ordered.indices, np.cumsum(counts)), shape=(n, rows.shape[1]))
+                  tuple(tastes), tuple(rows) if source.here is None else ())

@@ -39,28 +39,52 @@ def translated(rows: Rows, place: NDArray[Any], n_items: int) -> Rows:
 
 def elsewhere(rows: Sequence[Rows], things: Sequence[NDArray[Any]], target: int) -> Rows | None:
     """The rows of all other catalogues as rows of one, weighed as said above; None where no two choices tell."""
-    here, parts = rows[target], []
+    here, parts = rows[target], found_elsewhere(rows, things, target)
+    worth = [worth_of(*shares(there), *shares(here)) for there in parts]
+    return weighed(parts, worth) if any(there.nnz for there in parts) else None
+
+
+def found_elsewhere(rows: Sequence[Rows], things: Sequence[NDArray[Any]], target: int) -> list[Rows]:
+    """Of each other catalogue the rows as rows of this one that tell something, which takes two choices."""
+    out = []
     for z, there in enumerate(rows):
         if z != target:
-            found = translated(there, places(things[target], things[z]), here.shape[1])
-            found = found[np.flatnonzero(np.diff(found.indptr) > 1)]
-            if found.nnz:
-                parts.append(_weighed(found, here))
-    return csr_array(vstack(parts, format="csr")) if parts else None
+            found = translated(there, places(things[target], things[z]), rows[target].shape[1])
+            out.append(found[np.flatnonzero(np.diff(found.indptr) > 1)])
+    return out
+
+
+def shares(rows: Rows) -> tuple[NDArray[np.int64], int]:
+    """How often each item was chosen, and by how many people in all."""
+    return np.bincount(rows.indices, minlength=rows.shape[1]), int(np.count_nonzero(np.diff(rows.indptr)))
+
+
+def worth_of(often_there: NDArray[Any], n_there: int, often_here: NDArray[Any], n_here: int) -> NDArray[np.float32]:
+    """What a choice of each item there counts here.   (V,)"""
+    share = often_there / max(1, n_there)
+    own = (often_here + WORTH * share) / (n_here + WORTH)
+    out: NDArray[np.float32] = np.sqrt(np.clip(own / np.maximum(share, 1e-12), 1 / MOST, MOST)).astype(np.float32)
+    return out
+
+
+def weighed(parts: Sequence[Rows], worth: Sequence[NDArray[np.float32]]) -> Rows:
+    """Rows of several catalogues, one after the other, with what their choices are worth here."""
+    return csr_array(vstack([csr_array((there.data * by[there.indices], there.indices, there.indptr),
+                                       shape=there.shape) for there, by in zip(parts, worth, strict=True)],
+                            format="csr"))
 
 
 def mean_row(rows: Rows, more: Rows | None) -> NDArray[np.float32]:
     """The mean row of those who chose anything here, beside `WORTH` people as they are elsewhere.   (V,)"""
-    total, n = np.asarray(rows.sum(axis=0), np.float64), float(np.count_nonzero(np.diff(rows.indptr)))
-    if more is not None:
-        total, n = total + WORTH * np.asarray(more.sum(axis=0)) / more.shape[0], n + WORTH
-    out: NDArray[np.float32] = (total / max(1.0, n)).astype(np.float32)
+    total, n = np.asarray(rows.sum(axis=0), np.float64), int(np.count_nonzero(np.diff(rows.indptr)))
+    return mean_of(total, n) if more is None else mean_of(total, n, np.asarray(more.sum(axis=0)), more.shape[0])
+
+
+def mean_of(total: NDArray[Any], n: int, total_there: NDArray[Any] | None = None,
+            n_there: int = 0) -> NDArray[np.float32]:
+    """The same from sums of rows, and how many there are."""
+    people = float(n)
+    if total_there is not None:
+        total, people = total + WORTH * total_there / n_there, people + WORTH
+    out: NDArray[np.float32] = (total / max(1.0, people)).astype(np.float32)
     return out
-
-
-def _weighed(there: Rows, here: Rows) -> Rows:
-    share = np.bincount(there.indices, minlength=there.shape[1]) / there.shape[0]
-    n = np.count_nonzero(np.diff(here.indptr))
-    own = (np.bincount(here.indices, minlength=here.shape[1]) + WORTH * share) / (n + WORTH)
-    by = np.sqrt(np.clip(own / np.maximum(share, 1e-12), 1 / MOST, MOST)).astype(np.float32)
-    return csr_array((there.data * by[there.indices], there.indices, there.indptr), shape=there.shape)

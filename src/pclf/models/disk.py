@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf import storage
-from pclf.blocks.block import Block
+from pclf.blocks.block import Block, block_of
 from pclf.blocks.catalogue import Catalogue
-from pclf.blocks.engine import BlockEngine, block_of
+from pclf.blocks.choices import Spread
+from pclf.blocks.engine import BlockEngine
 from pclf.blocks.intake import Advance, Sized, take_in
 from pclf.blocks.people import PartFile, People, path_of
-from pclf.blocks.work import Work, as_bytes, blocks_for, load_run, remove, save_run
+from pclf.blocks.work import Work, as_bytes, blocks_for, kept_arrays, load_run, remove, save_run
 from pclf.clusters.fitted import Clusters, Member
 from pclf.clusters.loop import BY_ID, Callback, Run, run
 from pclf.clusters.mstep import memberships
@@ -54,7 +55,8 @@ SAMPLE = 500_000     # ratings from which the users of a trial are drawn
 def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | float | None, dtype: str,
         n_threads: int | None, random_state: Any, verbose: bool, callbacks: Iterable[Callback],
         n_parts: int | None = None, n_blocks: int | None = None, workers: "Workers | None" = None) -> None:
-    """Learn the clusters of a model from files, in blocks of users. `work` is left with what a run can go on from.
+    """Learn the clusters and lists of a model from files, in blocks of users. `work` is left with what a run can go on
+    from.
 
     n_parts, n_blocks: as many, whatever the sizes. workers: who works on blocks, this process if nobody else.
     """
@@ -73,11 +75,13 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
     model._check_on_disk(named)
     layout, annealing, cpu = model._layout(named), Annealing.of(model), CpuEngine(dtype, n_threads)
     streams = np.random.default_rng(int(random_state))
-    split_rng, trial_rng, _ = streams.spawn(3)
+    split_rng, trial_rng, list_rng = streams.spawn(3)
+    list_seed = int(list_rng.integers(2**63, size=2)[1])                 # as in memory, where the first is of factors
     with Work.open(work) as here:
         estimate = max(1, files.n_ratings())
         with progress("read ratings", 2 * estimate, unit="ratings", shown=verbose) as advance:
-            sized = workers.sized(memory, layout, dtype) if n_blocks is None else lambda *_: n_blocks
+            lists = bool(getattr(model, "lists", False))
+            sized = workers.sized(memory, layout, dtype, lists) if n_blocks is None else lambda *_: n_blocks
             catalogue = here.blocks(files, sized, advance, n_parts, workers.take_in)
         if model.n_user_clusters > catalogue.n_users:
             warnings.warn(f"n_user_clusters={model.n_user_clusters} is more than the {catalogue.n_users} users; some "
@@ -98,6 +102,9 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
                 runs.append(run(engines[-1], engines[-1].problem, start, schedule=annealing.schedule(max_iter),
                                 priors=annealing.priors, callbacks=watchers, keep=False, saved=saved,
                                 save=partial(save_run, folder / "saved")))
+        kept = here.run(__version__, "choices", list_seed, catalogue.block_ends.tolist()) / "choices"
+        learned = model._lists_on_disk(Spread(engines[0]), sample, catalogue.ratings, list_seed,
+                                     partial(kept_arrays, kept))
         chosen = model._chosen_runs(runs)
         used = [engines[next(m for m, own in enumerate(runs) if own is r)] for r in chosen]
         members = tuple(_member(r, engine) for r, engine in zip(chosen, used, strict=True))
@@ -108,6 +115,8 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
             made = copy.copy(model)
             made._adopt(catalogue.ratings, clusters, chosen[0].trace, False)
             made._set_after_trial(trial)
+            if learned is not None:
+                made.lists_ = learned
             _write_shared(made, people, None)
         made.users_ = Crowd(replace(people, folder=here.folder / "model"))
         model.__dict__.update(made.__dict__)                 # all at once: a failed fit leaves nothing
@@ -120,7 +129,7 @@ class Workers(Protocol):
     name: str
 
     def described(self, data: Any) -> RatingFiles: ...
-    def sized(self, memory: str | float | None, layout: Layout, dtype: str) -> Sized: ...
+    def sized(self, memory: str | float | None, layout: Layout, dtype: str, lists: bool) -> Sized: ...
     def take_in(self, files: Any, folder: Path, n_parts: int, sized: Sized, advance: Advance) -> Catalogue: ...
     def engine(self, catalogue: Catalogue, blocks: Path, layout: Layout, rows: Path,
                cpu: CpuEngine) -> BlockEngine: ...
@@ -141,8 +150,8 @@ class Here:
         raise DataError(f"engine 'disk' reads files: data must be {{domain: file, folder or pattern}}, or RatingFiles; "
                         f"got {type(data).__name__}. Use engine='cpu' or 'gpu' for what is in memory.")
 
-    def sized(self, memory: str | float | None, layout: Layout, dtype: str) -> Sized:
-        return blocks_for(as_bytes(memory), layout, dtype)
+    def sized(self, memory: str | float | None, layout: Layout, dtype: str, lists: bool) -> Sized:
+        return blocks_for(as_bytes(memory), layout, dtype, lists)
 
     def take_in(self, files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advance: Advance) -> Catalogue:
         return take_in(files, folder, n_parts, sized, advance)
@@ -166,18 +175,31 @@ def _named(files: RatingFiles) -> Ratings:
 
 
 def _sample(catalogue: Catalogue, folder: Path, enough: int = SAMPLE) -> Ratings:
-    """The users of the first block or as many of them as have enough ratings: a hash put them there, so by chance."""
-    block, domains = block_of(catalogue, folder, 0), {}
-    keys = [block.column(z, "key") for z in range(len(block.n_users))]
-    share = min(1.0, enough / max(1, sum(block.n_ratings)))
-    highest = np.quantile(np.concatenate(keys), share) if share < 1 else np.inf
+    """As many users as have about enough ratings: a hash chose them, so by chance, however blocks are cut."""
+    share = min(1.0, enough / max(1, catalogue.n_ratings))
+    parts = [_beginning(block_of(catalogue, folder, b), catalogue, share) for b in range(catalogue.n_blocks)
+             if catalogue.parts(b).start < share * catalogue.n_parts]
+    domains = {}
     for z, (name, d) in enumerate(catalogue.ratings.domains.items()):
-        n = int((keys[z] <= highest).sum())
-        stop = int(np.searchsorted(block.column(z, "user"), n))
-        user, item, value = (block.column(z, column)[:stop] for column in ("user", "item", "value"))
-        domains[name] = replace(d, users=block.ids(z, slice(0, n), catalogue.id_kinds[z]), user=user, item=item,
-                                value=value)
+        users, user, item, value = ([part[z][column] for part in parts] for column in range(4))
+        starts = np.cumsum([0, *map(len, users)]).tolist()
+        domains[name] = replace(d, users=Vocabulary([id for own in users for id in own.ids]),
+                                user=np.concatenate([own + np.int32(start) for own, start in
+                                                     zip(user, starts[:-1], strict=True)]),
+                                item=np.concatenate(item), value=np.concatenate(value))
     return replace(catalogue.ratings, domains=domains)
+
+
+def _beginning(block: Block, catalogue: Catalogue, share: float) -> list[tuple[Any, ...]]:
+    """The users of a block whose hashes are in the first share of all: ids, user, item and value, for each domain."""
+    out = []
+    for z, kind in enumerate(catalogue.id_kinds):
+        keys = block.column(z, "key")
+        n = len(keys) if share >= 1 else int(np.searchsorted(keys, np.uint64(share * 2**64)))
+        stop = int(np.searchsorted(block.column(z, "user"), n))
+        columns = (np.array(block.column(z, column)[:stop]) for column in ("user", "item", "value"))
+        out.append((block.ids(z, slice(0, n), kind), *columns))
+    return out
 
 
 def _member(fitted: Run, engine: BlockEngine) -> Member:
@@ -299,6 +321,8 @@ class Crowd:
             other.users_, other.data_ = None, data
             other.mixture_ = replace(clusters, members=tuple(members), weights={
                 name: dict(own) for name, own in old.weights.items()})
+            if whole.lists_ is not None:
+                other.lists_ = whole.lists_.of(data)
             self._models[part] = other
             while len(self._models) > KEPT:
                 self._models.popitem(last=False)

@@ -227,9 +227,10 @@ def similar_items(model: "Mixture", domain: str, item: Hashable, n: int, to: str
         raise ArgumentError(f"n must be at least 1; got {n}.")
     code = source.item_code(item)
     lists = getattr(model, "lists_", None)
-    if to == domain and lists is not None:
-        counts = _counts(target.item, target.n_items)
-        scores = lists.alike(domain, code) * counts / (counts + FEW)
+    alike = lists.alike(domain, code) if to == domain and lists is not None else None
+    if alike is not None:
+        rated = target.item_counts
+        scores = alike * rated / (rated + FEW)
     elif part is not None and axes.stop > axes.start:
         counts = _counts(target.item, target.n_items)
         scores = _cosines(part.domains[to].item_factors[:, axes], part.domains[domain].item_factors[code, axes])

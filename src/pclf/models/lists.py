@@ -12,6 +12,7 @@ An item that few have chosen has a small z, whatever these few thought of it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from pclf.choice import Choice, graded
+from pclf.choice import Choice, Chosen, graded
 from pclf.choice.few import Together
 from pclf.choice.rows import LEAST, as_rows
 from pclf.choice.tastes import Column
@@ -49,20 +50,35 @@ class Told(NamedTuple):
 
 
 class Lists:
-    """The choices of everybody, and what they say about anybody."""
+    """The choices of everybody, and what they say about anybody.
+
+    Where people are on disk, `data` has those of a part, or nobody. What takes the rows of all is then taken from those
+    of the sample that `choice` keeps.
+    """
 
     def __init__(self, choice: Choice, data: Ratings) -> None:
         self.choice, self.data = choice, data
         self.names = list(data.domains)
+
+    def of(self, data: Ratings) -> "Lists":
+        """The same, for the people of a part who were read from disk."""
+        crossings = (None if crossing is None else crossing.with_people(_on_both_sides(data.user_rows, z))
+                     for z, crossing in enumerate(self.choice.crossings))
+        out = Lists(replace(self.choice, crossings=tuple(crossings)), data)
+        out.__dict__["_together"] = self._together
+        return out
 
     def expected(self, told: "Told", least: float = 0.0, odds: Floats | None = None) -> Floats:
         """z of all items of the domain, not below the least. odds: see `Choice.scores`. (people, V)"""
         out: Floats = self.choice.scores(told.domain, told.rows, told.people, self._together[told.domain], odds)
         return np.maximum(out, least, out=out)
 
-    def alike(self, domain: str, code: int) -> Floats:
-        """How the choices of each item, as they count, correlate with those of one item over all people. (V,)"""
-        rows = self._rows[self.names.index(domain)]
+    def alike(self, domain: str, code: int) -> Floats | None:
+        """How the choices of each item, as they count, correlate with those of one item over all people, or those of
+        the sample; None where none of these chose it. (V,)"""
+        rows = self._of_all[self.names.index(domain)]
+        if self.choice.sample and not (rows.indices == code).any():
+            return None
         n, own = max(1, rows.shape[0]), rows[:, [code]].toarray().ravel()
         mean = np.asarray(rows.sum(axis=0)).ravel() / n
         spread = np.asarray(rows.multiply(rows).sum(axis=0)).ravel() / n - mean**2
@@ -116,16 +132,21 @@ class Lists:
     def _rows(self) -> list[Any]:
         return [graded(d) for d in self.data.domains.values()]
 
+    @property
+    def _of_all(self) -> Sequence[Any]:
+        """The rows of everybody, or those of the sample in their place."""
+        return self.choice.sample or self._rows
+
     @cached_property
     def _together(self) -> list[Together]:
-        things = self.data.item_rows if self.data.shared_items else None
-        return [Together.of(rows, setting, elsewhere(self._rows, things, z) if things and setting.things else None)
-                for z, (rows, setting) in enumerate(zip(self._rows, self.choice.settings, strict=True))]
+        things, rows_of_all = self.data.item_rows if self.data.shared_items else None, self._of_all
+        return [Together.of(rows, setting, elsewhere(rows_of_all, things, z) if things and setting.things else None)
+                for z, (rows, setting) in enumerate(zip(rows_of_all, self.choice.settings, strict=True))]
 
     @cached_property
     def _shares(self) -> list[Floats]:
         """For each domain, the share of all choices that each item has. (V,)"""
-        counts = [np.asarray(rows.sum(axis=0), np.float64).ravel() for rows in self._rows]
+        counts = [np.asarray(rows.sum(axis=0), np.float64).ravel() for rows in self._of_all]
         return [count / max(count.sum(), 1e-12) for count in counts]
 
     @cached_property
@@ -143,7 +164,7 @@ class Lists:
         person = np.full(len(people), -1, np.int64)
         for z, name in enumerate(self.names):
             codes = people.here if name == people.domain else people.homes.get(name)
-            if codes is not None:
+            if codes is not None and (codes >= 0).any():
                 person = np.where((codes >= 0) & (person < 0), self.data.user_rows[z][codes], person)
         guests = [i for i, who in enumerate(people.ids) if isinstance(who, Guest)] if (person < 0).any() else []
         out: list[Any] = []
@@ -222,6 +243,18 @@ def columns_of(data: Ratings) -> list[Column]:
             out.append(Column(slice(start, stop), column.least < 0))
         start = stop
     return out
+
+
+def chosen_in(data: Ratings, n_threads: int | None = None) -> Chosen:
+    """What the people of some ratings chose."""
+    return Chosen([graded(d) for d in data.domains.values()], data.user_rows if data.shared_users else None,
+                  data.item_rows if data.shared_items else None, n_threads)
+
+
+def _on_both_sides(user_rows: Sequence[NDArray[np.int32]], target: int) -> NDArray[np.int32]:
+    """The rows of the people of a domain who are known in another one, too, ascending."""
+    others = [rows for z, rows in enumerate(user_rows) if z != target]
+    return np.intersect1d(user_rows[target], np.concatenate(others))
 
 
 def _place(d: Domain, ratings: Floats) -> Floats:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf import engines
+from pclf.choice import Source
 from pclf.clusters.fitted import Clusters, Member
 from pclf.clusters.loop import BY_ID, STARTS, Callback, HeldOut, Run, Schedule, Step, run, to_numpy
 from pclf.clusters.mstep import Means, Priors
@@ -139,6 +140,7 @@ class Mixture(_Contract):
     trace_: tuple[Step, ...]
     n_iter_: int
     interrupted_: bool
+    lists_: Any = None                      # a `lists.Lists`, of a PCLF that learned what people choose
     _device: str | None = None              # the GPU that the model was fitted on
 
     def fit(self, data: Any, *, engine: str = "auto", dtype: str = "float32",
@@ -212,6 +214,14 @@ class Mixture(_Contract):
         with warnings.catch_warnings():          # about the number of users, whom nobody has counted yet
             warnings.simplefilter("ignore")
             self._check_settings(ratings)
+
+    def _lists_on_disk(self, source: Source, sample: Callable[[], Ratings], data: Ratings, seed: int,
+                       kept: Callable[[Callable[[], Any]], Any]) -> Any:
+        """What people choose, from sums over all of them, and what a sample of them decides; None without lists.
+
+        kept: arrays that an earlier run left, or those that are made now.
+        """
+        return None
 
     def _trial_on(self, sample: Callable[[], Ratings], known: Ratings, layout: Layout, machine: Engine,
                   split_rng: np.random.Generator, trial_rng: np.random.Generator) -> tuple[Any, int]:

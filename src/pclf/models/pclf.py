@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from pclf import engines
 from pclf import neighbours as near
-from pclf.choice import Choice, graded
-from pclf.choice import learn as learn_choices
-from pclf.clusters.loop import Callback
+from pclf.choice import Choice, Source, learn_from
+from pclf.clusters.loop import BY_ID, Callback
 from pclf.clusters.state import Engine
 from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
@@ -43,7 +42,7 @@ from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.embeddings import Embeddings, learn_embeddings
 from pclf.models.factors import check_whole
 from pclf.models.learner import Learner, hyper_of
-from pclf.models.lists import POOL, Lists, Told, attributes_of, columns_of
+from pclf.models.lists import POOL, Lists, Told, attributes_of, chosen_in, columns_of
 from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
 from pclf.models.people import People, Users, find
 from pclf.models.previous import ITERATIONS, Previous
@@ -53,6 +52,7 @@ from pclf.problem import Layout, View
 from pclf.progress import progress
 from pclf.serving.lists import Pool, best, in_blocks
 
+Arrays = dict[str, NDArray[Any]]
 CHUNK = 25                     # items of a pool that are looked at together
 
 
@@ -127,9 +127,10 @@ class PCLF(Mixture, Recommender):
             work: str | Path | None = None, memory: str | float | None = None) -> Self:
         """Learn from ratings: Ratings, a data frame, or a dict of frames, one a domain.
 
-        engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory, which fits clusters alone:
-        data are then RatingFiles, or a dict of files, folders or patterns; work is a folder to work in, from which the
-        same call goes on after it was stopped, and memory ("4GB") is what it may use. "spark" does the same on a
+        engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory, which fits clusters and
+        lists, and no factors: data are then RatingFiles, or a dict of files, folders or patterns; work is a folder to
+        work in, from which the same call goes on after it was stopped, and memory ("4GB") is what it may use. "spark"
+        does the same on a
         cluster; data may be a dict of Spark frames there, and work is a folder that all executors see. dtype,
         n_threads: of the CPU, or of a task.
         callbacks: called after each iteration of EM with a `Step`; a true answer stops the run.
@@ -187,12 +188,13 @@ class PCLF(Mixture, Recommender):
                     tied = self.bridges == "auto" or "attributes" in self.bridges
                     attributes = [attributes_of(known, name) for name in known.domains] \
                         if tied and columns_of(known) else []
-                    lists = Lists(learn_choices([graded(d) for d in known.domains.values()],
-                                                known.user_rows if known.shared_users else None,
-                                                known.item_rows if known.shared_items else None, seed=factor_seed,
-                                                n_threads=getattr(machine, "n_threads", None),
-                                                previous=None if before is None else before.choice,
-                                                attributes=attributes, columns=columns_of(known)), known)
+                    everybody = chosen_in(known, getattr(machine, "n_threads", None))
+                    sample = everybody
+                    if self.start.endswith(BY_ID):
+                        sample = everybody.ordered([d.users.keys() for d in known.domains.values()])
+                    lists = Lists(learn_from(everybody, sample, seed=factor_seed,
+                                             previous=None if before is None else before.choice,
+                                             attributes=attributes, columns=columns_of(known)), known)
             except KeyboardInterrupt:
                 interrupted = True
                 warnings.warn("interrupted before the end; the model has the clusters, and no factors.", UserWarning,
@@ -212,11 +214,17 @@ class PCLF(Mixture, Recommender):
     def _check_on_disk(self, ratings: Ratings) -> None:
         super()._check_on_disk(ratings)
         unfit = [name for name in ratings.domains if self._set(ratings, name)[1] != 0]
-        if unfit or self.lists:
-            what = "factor_weight" if unfit else "lists"
-            raise ArgumentError(f"engines 'disk' and 'spark' fit clusters, and neither factors nor lists of choices; "
-                                f"got {what}={getattr(self, what)!r}. Use PCLF(factor_weight=0, lists=False) or "
-                                f"PCLF.paper(), or engine='cpu' or 'gpu' for data that memory holds.")
+        if unfit:
+            raise ArgumentError(f"engines 'disk' and 'spark' fit clusters and lists, and no factors; got "
+                                f"factor_weight={self.factor_weight!r}. Use PCLF(factor_weight=0), or engine='cpu' or "
+                                f"'gpu' for data that memory holds.")
+
+    def _lists_on_disk(self, source: Source, sample: Callable[[], Ratings], data: Ratings, seed: int,
+                       kept: Callable[[Callable[[], Arrays]], Arrays]) -> Lists | None:
+        if not self.lists:
+            return None
+        arrays = kept(lambda: learn_from(source, chosen_in(sample(), source.n_threads), seed=seed).to_arrays("choice"))
+        return Lists(Choice.from_arrays("choice", arrays, [d.n_items for d in data.domains.values()], 0), data)
 
     def _trial_on(self, sample: Callable[[], Ratings], known: Ratings, layout: Layout, machine: Engine,
                   split_rng: np.random.Generator, trial_rng: np.random.Generator) -> tuple[Any, int]:
@@ -323,6 +331,7 @@ class PCLF(Mixture, Recommender):
         """
         target = self._domain(domain)
         check_whole(1, size=size)
+        self._check_users_here("vectors for an index")
         if self.lists_ is None:
             raise ArgumentError("a model without lists has no vectors of what people choose: fit PCLF(lists=True).")
         lists, z = self.lists_, list(self.data_.domains).index(domain)

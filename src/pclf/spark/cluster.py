@@ -52,12 +52,12 @@ class Executors:
     def described(self, data: Any) -> RatingFrames:
         return frames_of(self.session, data)
 
-    def sized(self, memory: str | float | None, layout: Layout, dtype: str) -> Sized:
+    def sized(self, memory: str | float | None, layout: Layout, dtype: str, lists: bool) -> Sized:
         """By the data alone, so that a fit is the same on any cluster; by the memory of a task where that is given."""
         def by_data(ratings: Ratings, n_ratings: int, n_users: int) -> int:
             n_items = sum(d.n_items for d in ratings.domains.values())
             least = -(-n_ratings // max(RATINGS, OF_ITEM * n_items))
-            return least if memory is None else max(least, blocks_for(as_bytes(memory), layout, dtype)(
+            return least if memory is None else max(least, blocks_for(as_bytes(memory), layout, dtype, lists)(
                 ratings, n_ratings, n_users))
 
         return by_data
@@ -150,7 +150,7 @@ def added(session: Any, task: Task, n_blocks: int, like: Arrays) -> list[NDArray
         rows = rows.groupBy("chunk").applyInArrow(sums, ROWS)
     with plainly():
         found = rows.toArrow()
-    total = [np.zeros_like(array) for array in like]
+    total = [np.zeros(array.shape, array.dtype) for array in like]       # in C order: below, they are seen as one row
     chunk_of = found["chunk"].to_numpy()
     for row in np.lexsort((found["block"].to_numpy(), chunk_of)).tolist():
         data = found["data"][row].as_py()
