@@ -20,8 +20,8 @@ from pclf.service.logs import Log, as_json
 from pclf.service.settings import Settings
 
 PAGE = Path(__file__).parent / "page"
-FILES = {"style.css": "text/css", "page.js": "text/javascript", "operator.js": "text/javascript",
-         "charts.js": "text/javascript", "icon.svg": "image/svg+xml"}
+SCRIPTS = ("page", "ask", "lists", "taste", "others", "operator", "charts")
+FILES = {"style.css": "text/css", "icon.svg": "image/svg+xml", **{f"{name}.js": "text/javascript" for name in SCRIPTS}}
 RETRY = "2"                # seconds after which a database may be back
 
 Id = Annotated[str, InPath(min_length=1, max_length=LONGEST, description="an id; slashes and spaces as %2F and %20")]
