@@ -16,6 +16,13 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _no_flag(value: Any) -> Any:
+    """True is no 1."""
+    if isinstance(value, bool):
+        raise ValueError(f"must be a number; got {str(value).lower()}")
+    return value
+
+
 def check_text(value: str) -> str:
     if UNSEEN.search(value) or "\ufffe" in value or "\uffff" in value:
         raise ValueError("must be text without control characters")
@@ -26,7 +33,7 @@ Id = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_length=LO
                WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST},
                                          {"type": "integer", "minimum": -2**63, "maximum": 2**63 - 1}]})]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(check_text)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
 Value = Annotated[str, Field(max_length=TEXT), AfterValidator(check_text)] | Number | bool
 
 

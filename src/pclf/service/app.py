@@ -18,6 +18,7 @@ from pclf.service.desk import Desk
 from pclf.service.gate import Gate
 from pclf.service.logs import Log, as_json
 from pclf.service.settings import Settings
+from pclf.service.words import in_words
 
 PAGE = Path(__file__).parent / "page"
 SCRIPTS = ("page", "ask", "lists", "taste", "others", "operator", "charts")
@@ -196,13 +197,16 @@ def _answer_errors(app: FastAPI) -> None:
 
     async def of_questions(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        said = "; ".join(f"{'.'.join(str(part) for part in one['loc'] if part != 'body') or 'the body'}: {one['msg']}"
-                         for one in error.errors()[:5])
-        return problem(request, 422, said)
+        return problem(request, 422, in_words(error.errors()))
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return problem(request, error.status_code, str(error.detail), dict(error.headers or {}))
+        headers, said = dict(error.headers or {}), str(error.detail)
+        if said == "Not Found":
+            said = "nothing is at this address; /openapi.json lists what there is."
+        elif error.status_code == 405:
+            said = f"this address does not answer {request.method}; it answers {headers.get('Allow', 'nothing')}."
+        return problem(request, error.status_code, said, headers)
 
     async def of_us(request: Request, error: Exception) -> Response:
         return problem(request, 500, "something is wrong here; the log has it under this request id.")

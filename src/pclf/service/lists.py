@@ -125,8 +125,9 @@ class Live:
         data[domain]
         homes = {} if self.fresh.is_erased(user) else {
             name: found for name, d in data.domains.items() if (found := as_id(d.users, user)) is not None}
+        if user_domain is not None:
+            data[user_domain]                                             # a misspelt one is not passed over
         if user_domain is not None and not data.shared_users:
-            data[user_domain]
             homes = {name: found for name, found in homes.items() if name == user_domain}
         changed, said = self.fresh.said(user)
         if len(homes) > 1 and not data.shared_users:                      # another person in each
