@@ -37,13 +37,14 @@ def small_model(path, **settings):
 
 
 class Service:
-    """`pclf serve` as somebody types it. `log` is what it wrote."""
+    """`pclf serve` as somebody types it. `log` is what it wrote. first: a line of Python that is run before it."""
 
-    def __init__(self, folder, model, *options, db=None, port=None, environment=None, limit=None):
+    def __init__(self, folder, model, *options, db=None, port=None, environment=None, limit=None, first=None):
         self.folder, self.model, self.options = Path(folder), model, options
         self.folder.mkdir(parents=True, exist_ok=True)
         self.db, self.port = db or f"sqlite:///{self.folder / 'shop.db'}", port or free_port()
         self.environment, self.limit, self.process = environment or {}, limit, None
+        self.command = ["-m", "pclf"] if first is None else ["-c", f"{first}; from pclf.cli import main; main()"]
         self.address = f"http://127.0.0.1:{self.port}"
 
     @property
@@ -57,7 +58,7 @@ class Service:
     def start(self, wait=True):
         """Returns after how many seconds it answered."""
         began = time.monotonic()
-        words = [sys.executable, "-m", "pclf", "serve", *([str(self.model)] if self.model else []), "--db", self.db,
+        words = [sys.executable, *self.command, "serve", *([str(self.model)] if self.model else []), "--db", self.db,
                  "--models", str(self.models), "--port", str(self.port), "--refit-every", "0", *self.options]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,

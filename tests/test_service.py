@@ -159,6 +159,7 @@ def test_similar_items_predictions_search_and_domains(service):
     ("GET", "/v1/users/a/recommend?domain=books&n=0", None, 422, "n must be at least 1; got 0"),
     ("GET", "/v1/users/a/recommend?domain=books&n=ten", None, 422, "n must be a whole number; got 'ten'"),
     ("GET", "/v1/users/a/recommend", None, 422, "domain must be given"),
+    ("GET", "/v1/users/a/recommend?domain=books&N=3", None, 422, "N is no name that is known here"),
     ("GET", "/v1/users/a/recommend?domain=books&user_domain=bookz", None, 404, "did you mean 'books'"),
     ("GET", "/v1/users/a/recommend?domain=books&rank_by=size", None, 404, "way to rank"),
     ("POST", "/v1/recommend", {"domain": "books", "ratings": {"films": {"Alienn": 5}}}, 404, "unknown item"),

@@ -57,6 +57,17 @@ class GuestQuestion(Strict):
     model: int | None = Field(None, ge=1, description="a version that is kept; the current one by default")
 
 
+class ListQuestion(Strict):
+    """What is asked of a list for somebody by id."""
+
+    domain: str = Field(min_length=1, max_length=LONGEST, description="a catalogue, see /v1/domains")
+    n: int = Field(10, ge=1, le=10_000, description="places of the list")
+    explain: bool = Field(False, description="say why, for each item")
+    rank_by: str | None = Field(None, min_length=1, max_length=LONGEST, description="liked, chosen or rating")
+    user_domain: str | None = Field(None, min_length=1, max_length=LONGEST, description="where the id is meant, if "
+                                    "it may be several people")
+
+
 class PredictQuestion(Strict):
     """Somebody known, or a guest's ratings, and items."""
 

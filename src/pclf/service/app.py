@@ -75,10 +75,10 @@ def _reading(app: FastAPI, desk: Desk) -> None:
         return _json(await desk.recommend_guest(asked))
 
     @app.get("/v1/users/{id:path}/recommend", response_model=answers.List, responses=PROBLEMS, tags=["lists"])
-    async def recommend(id: Id, domain: DomainName, n: Count = 10, explain: bool = False, rank_by: Optional = None,
-                        user_domain: Optional = None) -> Response:
+    async def recommend(id: Id, asked: Annotated[answers.ListQuestion, Query()]) -> Response:
         """A list for somebody by id: known in the catalogue, a visitor from another, or new."""
-        return _json(await desk.recommend(_clean(id), domain, n, explain, rank_by, user_domain))
+        return _json(await desk.recommend(_clean(id), asked.domain, asked.n, asked.explain, asked.rank_by,
+                                          asked.user_domain))
 
     @app.get("/v1/lists/{id}/next", response_model=answers.List, responses=PROBLEMS, tags=["lists"])
     async def next_page(id: Id, n: Count = 10, explain: bool = False) -> Response:
