@@ -30,9 +30,13 @@ def free_port():
 
 
 def small_model(path, **settings):
-    """The demo's catalogues, learned in a few seconds."""
+    """The demo's catalogues, learned in a second or two, and the lists of everybody, which a service would make."""
+    from pclf.service.shelf import Shelf
+    from pclf.service.store import Version
+
     model = pclf.PCLF(4, 3, 3, n_factors=4, max_iter=4, n_restarts=1, **settings).fit(pclf.datasets.load("demo"))
     model.save(path)
+    Shelf(path.parent, None).make_lists(Version(1, path.name, None, 0, 0.0, True, {}), model)
     return path
 
 
@@ -42,6 +46,10 @@ class Service:
     def __init__(self, folder, model, *options, db=None, port=None, environment=None, limit=None, first=None):
         self.folder, self.model, self.options = Path(folder), model, options
         self.folder.mkdir(parents=True, exist_ok=True)
+        made = self.model and Path(model).with_suffix(".lists")
+        if made and made.exists() and not self.models.exists():
+            self.models.mkdir()
+            shutil.copyfile(made, self.models / "v0001.lists")
         self.db, self.port = db or f"sqlite:///{self.folder / 'shop.db'}", port or free_port()
         self.environment, self.limit, self.process = environment or {}, limit, None
         self.command = ["-m", "pclf"] if first is None else ["-c", f"{first}; from pclf.cli import main; main()"]

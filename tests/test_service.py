@@ -1,6 +1,8 @@
 """The service: real processes, real databases, real HTTP."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +17,9 @@ NASTY = "'; DROP TABLE ratings; -- <script>alert(1)</script> ../../etc/passwd %0
 
 
 @pytest.fixture(scope="module")
-def model(served_model):
-    return served_model
+def model(served_model, tmp_path_factory):
+    """Without the lists of everybody, which the service makes here."""
+    return Path(shutil.copy(served_model, tmp_path_factory.mktemp("alone")))
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ import pclf
 pytest.importorskip("fastapi", reason="the service needs pip install 'pclf[serve]'")
 
 import sqlalchemy as sa
-from services import Postgres, Service, bytes_of, ids
+from services import Postgres, Service, bytes_of, ids, small_model
 
 from pclf.errors import StoreError
 from pclf.service import growth, keys, refit, store
@@ -34,6 +34,12 @@ from pclf.service.store import Rating, Store
 @pytest.fixture(scope="module")
 def model(served_model):
     return served_model
+
+
+@pytest.fixture(scope="module")
+def bare_model(tmp_path_factory):
+    """One that is refitted in no time, for tests of when and where that happens."""
+    return small_model(tmp_path_factory.mktemp("bare") / "bare.model", lists=False, neighbours=False, bridges=())
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +162,8 @@ def test_a_refit_that_is_worse_or_fails_leaves_the_old_model(model, tmp_path):
         assert title_list(service.list("ana-000", "music")) == before
 
 
-def test_refits_come_by_count_and_keep_the_last_three(model, tmp_path):
-    with Service(tmp_path, model, "--refit-after", "5", "--tolerance", "1") as service:
+def test_refits_come_by_count_and_keep_the_last_three(bare_model, tmp_path):
+    with Service(tmp_path, bare_model, "--refit-after", "5", "--tolerance", "1") as service:
         for version in (2, 3, 4):
             service.rate(*((f"v{version}-{i}", "films", item, 4) for i in range(2) for item in ids("films", 3, seed=i)))
             service.wait_for(version)
@@ -254,8 +260,8 @@ def test_a_full_disk_refuses_writes_and_answers_on(model, tmp_path):
         assert service.list("ana-000", "films")["basis"] == "known"
 
 
-def test_two_processes_on_one_database_hear_of_each_other_at_once(database, model, tmp_path):
-    one = Service(tmp_path / "one", model, db=database)
+def test_two_processes_on_one_database_hear_of_each_other_at_once(database, bare_model, tmp_path):
+    one = Service(tmp_path / "one", bare_model, db=database)
     with one:
         two = Service(tmp_path / "one", None, db=database)
         two.start()
