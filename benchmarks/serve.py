@@ -310,7 +310,8 @@ def fuzz(told):
     """Requests made from the OpenAPI document, and damaged: nothing is answered with 5xx, and the service lives."""
     folder, rng = Path(tempfile.mkdtemp(prefix="pclf-fuzz-")), random.Random(told.seed)
     counts, bad = {}, []
-    with Service(folder / "s", small_model(folder / "model"), "--log-level", "error", "--max-body", "50000") as service:
+    model = told.model or small_model(folder / "model")
+    with Service(folder / "s", model, "--log-level", "error", "--max-body", "50000") as service:
         document = service.get("/openapi.json")
         routes = [(method.upper(), path, about) for path, methods in document["paths"].items()
                   for method, about in methods.items() if path != "/v1/refit"]
@@ -402,7 +403,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("word", choices=("load", "kills", "fuzz"))
     parser.add_argument("--demo", action="store_true", help="load: the demo's catalogues")
-    parser.add_argument("--model", help="load: a model that was fitted before")
+    parser.add_argument("--model", help="load and fuzz: a model that was fitted before")
     parser.add_argument("--seconds", type=int, default=10, help="load: of each part")
     parser.add_argument("--pace", type=int, default=2000, help="load: requests a second of the paced phases")
     parser.add_argument("--peers", help="load: a Python with fastapi, uvicorn and implicit, to measure these beside pclf")

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# Matrices are small here, and several tests run at once: more threads of BLAS wait for each other, up to a hundred
+# times as long as one of them computes. Read when NumPy is imported, and by every process that a test starts.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 if not Path("/dev/nvidia0").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")   # read when Triton is imported, whoever imports it first
 

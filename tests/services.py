@@ -30,20 +30,29 @@ def free_port():
 
 
 def small_model(path, **settings):
-    """The demo's catalogues, learned in a few seconds."""
+    """The demo's catalogues, learned in a second or two, and the lists of everybody, which a service would make."""
+    from pclf.service.shelf import Shelf
+    from pclf.service.store import Version
+
     model = pclf.PCLF(4, 3, 3, n_factors=4, max_iter=4, n_restarts=1, **settings).fit(pclf.datasets.load("demo"))
     model.save(path)
+    Shelf(path.parent, None).make_lists(Version(1, path.name, None, 0, 0.0, True, {}), model)
     return path
 
 
 class Service:
-    """`pclf serve` as somebody types it. `log` is what it wrote."""
+    """`pclf serve` as somebody types it. `log` is what it wrote. first: a line of Python that is run before it."""
 
-    def __init__(self, folder, model, *options, db=None, port=None, environment=None, limit=None):
+    def __init__(self, folder, model, *options, db=None, port=None, environment=None, limit=None, first=None):
         self.folder, self.model, self.options = Path(folder), model, options
         self.folder.mkdir(parents=True, exist_ok=True)
+        made = self.model and Path(model).with_suffix(".lists")
+        if made and made.exists() and not self.models.exists():
+            self.models.mkdir()
+            shutil.copyfile(made, self.models / "v0001.lists")
         self.db, self.port = db or f"sqlite:///{self.folder / 'shop.db'}", port or free_port()
         self.environment, self.limit, self.process = environment or {}, limit, None
+        self.command = ["-m", "pclf"] if first is None else ["-c", f"{first}; from pclf.cli import main; main()"]
         self.address = f"http://127.0.0.1:{self.port}"
 
     @property
@@ -57,7 +66,7 @@ class Service:
     def start(self, wait=True):
         """Returns after how many seconds it answered."""
         began = time.monotonic()
-        words = [sys.executable, "-m", "pclf", "serve", *([str(self.model)] if self.model else []), "--db", self.db,
+        words = [sys.executable, *self.command, "serve", *([str(self.model)] if self.model else []), "--db", self.db,
                  "--models", str(self.models), "--port", str(self.port), "--refit-every", "0", *self.options]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,

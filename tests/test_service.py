@@ -1,6 +1,8 @@
 """The service: real processes, real databases, real HTTP."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +17,9 @@ NASTY = "'; DROP TABLE ratings; -- <script>alert(1)</script> ../../etc/passwd %0
 
 
 @pytest.fixture(scope="module")
-def model(served_model):
-    return served_model
+def model(served_model, tmp_path_factory):
+    """Without the lists of everybody, which the service makes here."""
+    return Path(shutil.copy(served_model, tmp_path_factory.mktemp("alone")))
 
 
 @pytest.fixture(scope="module")
@@ -156,16 +159,23 @@ def test_similar_items_predictions_search_and_domains(service):
 @pytest.mark.parametrize(("method", "path", "body", "status", "says"), [
     ("GET", "/v1/users/a/recommend?domain=bookz", None, 404, "did you mean 'books'"),
     ("GET", "/v1/users/a/recommend?domain=books&n=101", None, 422, "n must be at most 100"),
-    ("GET", "/v1/users/a/recommend?domain=books&n=0", None, 422, "n:"),
+    ("GET", "/v1/users/a/recommend?domain=books&n=0", None, 422, "n must be at least 1; got 0"),
+    ("GET", "/v1/users/a/recommend?domain=books&n=ten", None, 422, "n must be a whole number; got 'ten'"),
+    ("GET", "/v1/users/a/recommend", None, 422, "domain must be given"),
+    ("GET", "/v1/users/a/recommend?domain=books&N=3", None, 422, "N is no name that is known here"),
+    ("GET", "/v1/users/a/recommend?domain=books&user_domain=bookz", None, 404, "did you mean 'books'"),
     ("GET", "/v1/users/a/recommend?domain=books&rank_by=size", None, 404, "way to rank"),
     ("POST", "/v1/recommend", {"domain": "books", "ratings": {"films": {"Alienn": 5}}}, 404, "unknown item"),
     ("POST", "/v1/recommend", {"domain": "books", "ratings": {"films": {"A Kiss in Nara": 7}}}, 422, "on the scale"),
-    ("POST", "/v1/recommend", {"domain": "books", "colour": "red"}, 422, "colour"),
+    ("POST", "/v1/recommend", {"domain": "books", "colour": "red"}, 422, "colour is no name that is known here"),
     ("POST", "/v1/predict", {"domain": "books", "items": ["Soups of Lyon"]}, 422, "one of user and ratings"),
     ("GET", "/v1/items/books/none/similar", None, 404, "unknown item"),
-    ("POST", "/v1/recommend", b"{", 422, "JSON"),
+    ("POST", "/v1/recommend", b"{", 422, "the body must be JSON"),
+    ("POST", "/v1/recommend", b"[]", 422, "the body must be an object"),
+    ("POST", "/v1/recommend", b"", 422, "Content-Type: application/json"),
+    ("GET", "/v1/recommend", None, 405, "does not answer GET; it answers POST"),
     ("POST", "/v1/rollback", None, 409, "no version before"),
-    ("GET", "/page/..%2f..%2fapp.py", None, 404, "Not Found"),
+    ("GET", "/page/..%2f..%2fapp.py", None, 404, "nothing is at this address"),
     ("GET", "/page/app.py", None, 404, "no such file"),
 ])
 def test_what_is_wrong_is_said_with_the_way_out(service, method, path, body, status, says):

@@ -11,7 +11,7 @@ from services import Service
 
 from pclf.service.gate import POLICY
 
-READY = "document.documentElement.dataset.ready === 'yes'"
+READY = "document.documentElement?.dataset.ready === 'yes'"
 EVIL = "<img src=x onerror=\"window.hurt = 1\"><script>window.hurt = 1</script>"
 
 
@@ -77,6 +77,40 @@ def test_whatever_is_in_ids_and_titles_stays_text(service):
         assert browser.run("window.hurt") is None
         assert browser.run("document.querySelectorAll('img').length") == 0
         assert browser.said == []
+
+
+def test_what_was_rated_is_in_the_address_and_a_rating_can_be_taken_back(service):
+    with Browser(1280) as browser:
+        browser.open(service.address)
+        browser.wait(READY)
+        browser.run("document.getElementById('try').click()")
+        browser.wait("document.querySelectorAll('#lists .fresh').length > 0")
+        rated, after = browser.run("document.getElementById('basket').textContent"), lists(browser)
+        browser.run("window.before = true")
+        browser.send("Page.reload")
+        browser.wait(f"!window.before && {READY} && document.querySelectorAll('#basket li').length === 3")
+        assert browser.run("document.getElementById('basket').textContent") == rated
+        assert lists(browser) == after
+        browser.run("document.querySelector('#basket .drop').click()")
+        browser.wait("/^You took back/.test(document.getElementById('spoken').textContent)")
+        assert browser.run("document.querySelectorAll('#basket li').length") == 2
+        assert browser.run("document.activeElement.className") == "drop"
+        browser.run("document.querySelector('.skip').click()")                  # the address stays that of the view
+        assert browser.run("location.hash.startsWith('#taste/') && document.activeElement.id") == "main"
+        assert browser.said == []
+
+
+def test_a_service_that_does_not_answer_is_said_and_asked_again(service):
+    with Browser(1280) as browser:
+        browser.open(service.address)
+        browser.wait(READY)
+        network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        browser.send("Network.emulateNetworkConditions", offline=True, **network)
+        browser.run("document.querySelector('#ideas button').click()")
+        browser.wait("document.getElementById('notice').textContent.startsWith('The service does not answer.')")
+        browser.send("Network.emulateNetworkConditions", offline=False, **network)
+        browser.run("document.querySelector('#notice button').click()")
+        browser.wait("document.getElementById('notice').hidden && document.querySelector('#lists .fresh') !== null")
 
 
 def test_every_control_has_a_name_and_can_be_reached_by_keyboard(service):

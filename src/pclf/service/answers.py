@@ -16,6 +16,13 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _no_flag(value: Any) -> Any:
+    """True is no 1."""
+    if isinstance(value, bool):
+        raise ValueError(f"must be a number; got {str(value).lower()}")
+    return value
+
+
 def check_text(value: str) -> str:
     if UNSEEN.search(value) or "\ufffe" in value or "\uffff" in value:
         raise ValueError("must be text without control characters")
@@ -26,7 +33,7 @@ Id = Annotated[str, BeforeValidator(_as_text), Field(min_length=1, max_length=LO
                WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": LONGEST},
                                          {"type": "integer", "minimum": -2**63, "maximum": 2**63 - 1}]})]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(check_text)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
 Value = Annotated[str, Field(max_length=TEXT), AfterValidator(check_text)] | Number | bool
 
 
@@ -48,6 +55,17 @@ class GuestQuestion(Strict):
     explain: bool = Field(False, description="say why, for each item")
     rank_by: Name | None = Field(None, description="liked, chosen or rating")
     model: int | None = Field(None, ge=1, description="a version that is kept; the current one by default")
+
+
+class ListQuestion(Strict):
+    """What is asked of a list for somebody by id."""
+
+    domain: str = Field(min_length=1, max_length=LONGEST, description="a catalogue, see /v1/domains")
+    n: int = Field(10, ge=1, le=10_000, description="places of the list")
+    explain: bool = Field(False, description="say why, for each item")
+    rank_by: str | None = Field(None, min_length=1, max_length=LONGEST, description="liked, chosen or rating")
+    user_domain: str | None = Field(None, min_length=1, max_length=LONGEST, description="where the id is meant, if "
+                                    "it may be several people")
 
 
 class PredictQuestion(Strict):

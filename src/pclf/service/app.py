@@ -18,10 +18,11 @@ from pclf.service.desk import Desk
 from pclf.service.gate import Gate
 from pclf.service.logs import Log, as_json
 from pclf.service.settings import Settings
+from pclf.service.words import in_words
 
 PAGE = Path(__file__).parent / "page"
-FILES = {"style.css": "text/css", "page.js": "text/javascript", "operator.js": "text/javascript",
-         "charts.js": "text/javascript", "icon.svg": "image/svg+xml"}
+SCRIPTS = ("page", "ask", "lists", "taste", "others", "operator", "charts")
+FILES = {"style.css": "text/css", "icon.svg": "image/svg+xml", **{f"{name}.js": "text/javascript" for name in SCRIPTS}}
 RETRY = "2"                # seconds after which a database may be back
 
 Id = Annotated[str, InPath(min_length=1, max_length=LONGEST, description="an id; slashes and spaces as %2F and %20")]
@@ -74,10 +75,10 @@ def _reading(app: FastAPI, desk: Desk) -> None:
         return _json(await desk.recommend_guest(asked))
 
     @app.get("/v1/users/{id:path}/recommend", response_model=answers.List, responses=PROBLEMS, tags=["lists"])
-    async def recommend(id: Id, domain: DomainName, n: Count = 10, explain: bool = False, rank_by: Optional = None,
-                        user_domain: Optional = None) -> Response:
+    async def recommend(id: Id, asked: Annotated[answers.ListQuestion, Query()]) -> Response:
         """A list for somebody by id: known in the catalogue, a visitor from another, or new."""
-        return _json(await desk.recommend(_clean(id), domain, n, explain, rank_by, user_domain))
+        return _json(await desk.recommend(_clean(id), asked.domain, asked.n, asked.explain, asked.rank_by,
+                                          asked.user_domain))
 
     @app.get("/v1/lists/{id}/next", response_model=answers.List, responses=PROBLEMS, tags=["lists"])
     async def next_page(id: Id, n: Count = 10, explain: bool = False) -> Response:
@@ -196,13 +197,16 @@ def _answer_errors(app: FastAPI) -> None:
 
     async def of_questions(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        said = "; ".join(f"{'.'.join(str(part) for part in one['loc'] if part != 'body') or 'the body'}: {one['msg']}"
-                         for one in error.errors()[:5])
-        return problem(request, 422, said)
+        return problem(request, 422, in_words(error.errors()))
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return problem(request, error.status_code, str(error.detail), dict(error.headers or {}))
+        headers, said = dict(error.headers or {}), str(error.detail)
+        if said == "Not Found":
+            said = "nothing is at this address; /openapi.json lists what there is."
+        elif error.status_code == 405:
+            said = f"this address does not answer {request.method}; it answers {headers.get('Allow', 'nothing')}."
+        return problem(request, error.status_code, said, headers)
 
     async def of_us(request: Request, error: Exception) -> Response:
         return problem(request, 500, "something is wrong here; the log has it under this request id.")

@@ -27,6 +27,7 @@ from pclf.service.metrics import Metrics
 from pclf.service.settings import Settings
 from pclf.service.shelf import Shelf
 from pclf.service.store import Rating, Store, Version
+from pclf.service.words import in_words
 from pclf.service.worker import Worker
 
 ANSWERS = 20_000           # that are kept
@@ -516,6 +517,5 @@ def _what_is_wrong(row: Any, kind: type[BaseModel]) -> str:
     try:
         kind.model_validate(row)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'the row'}: {first['msg']}"
+        return in_words(error.errors(include_url=False)[:1], "the row")
     return "the row cannot be read"

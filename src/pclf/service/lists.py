@@ -24,7 +24,7 @@ from pclf.engines.cpu import by_row
 from pclf.errors import ArgumentError, PclfError
 from pclf.models.insight import TOLD, Explanation, Taste
 from pclf.models.mixture import Mixture
-from pclf.models.people import Guest
+from pclf.models.people import Guest, find
 from pclf.service.fresh import Fresh
 from pclf.service.shelf import Lists
 from pclf.service.store import Version
@@ -46,14 +46,6 @@ class Person(NamedTuple):
     who: Any
     home: str | None = None         # where a visitor is known, if it has to be said
     row: int = -1                   # among those whose lists were made
-
-
-class Made(NamedTuple):
-    """A list as it is answered: its items, and how many of them are popular."""
-
-    id: str
-    items: list[dict[str, Any]]
-    popular: int
 
 
 @dataclass(eq=False)
@@ -125,8 +117,9 @@ class Live:
         data[domain]
         homes = {} if self.fresh.is_erased(user) else {
             name: found for name, d in data.domains.items() if (found := as_id(d.users, user)) is not None}
+        if user_domain is not None:
+            data[user_domain]                                             # a misspelt one is not passed over
         if user_domain is not None and not data.shared_users:
-            data[user_domain]
             homes = {name: found for name, found in homes.items() if name == user_domain}
         changed, said = self.fresh.said(user)
         if len(homes) > 1 and not data.shared_users:                      # another person in each
@@ -199,12 +192,21 @@ class Live:
             some = [i for i, person in enumerate(people) if person.home == home]
             who = [people[i].who for i in some]
             found = self.model.recommend(domain, who, n, rank_by=rank_by, exclude=left_out, user_domain=home)
-            for row, i in enumerate(some):
-                codes = found.codes[row][found.codes[row] >= 0]
-                if len(codes):
-                    p = self.model.predict_proba(domain, [who[row]], d.items.decode(codes), user_domain=home)
-                    out[i] = self._items(domain, codes, found.scores[row], p @ np.array(d.scale.values), p)
+            row, place = np.nonzero(found.codes >= 0)
+            codes, score = found.codes[row, place], found.scores[row, place]
+            p = self._distributions(domain, who, home, row, codes)
+            ends = np.searchsorted(row, np.arange(len(some) + 1))
+            for i, start, stop in zip(some, ends, ends[1:], strict=False):
+                at = slice(start, stop)
+                out[i] = self._items(domain, codes[at], score[at], p[at] @ np.array(d.scale.values), p[at])
         return out
+
+    def _distributions(self, domain: str, who: list[Any], home: str | None, row: NDArray[np.intp],
+                       codes: NDArray[np.int32]) -> NDArray[np.float64]:
+        """`predict_proba` of pairs of some people, by their rows, and items; but each person is looked up once."""
+        users = self.model._users(find(self.model.data_, domain, who, home))
+        items = self.model._known_items(domain, codes)
+        return np.asarray(self.model._distribution(domain, users.take(row), items), np.float64)
 
     def predict(self, person: Person, domain: str, items: Sequence[str]) -> list[dict[str, Any]]:
         """What is expected of some items."""
@@ -274,7 +276,8 @@ class Live:
         d, (starts, order) = self.model.data_[domain], self._rated[domain]
         code = d.users.code(user)
         mine = order[starts[code]:starts[code + 1]]
-        return dict(zip(d.items.decode(d.item[mine]), d.ratings[mine].tolist(), strict=True))
+        ratings = np.array(d.scale.values)[d.value[mine]]
+        return dict(zip(d.items.decode(d.item[mine]), ratings.tolist(), strict=True))
 
     def _items(self, domain: str, codes: Any, score: Any, rating: Any, levels: Any) -> list[dict[str, Any]]:
         d, titles = self.model.data_[domain], self.titles[domain]

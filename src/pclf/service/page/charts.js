@@ -31,26 +31,27 @@ export function ago(seconds) {
   return `${n} ${word}${n === 1 ? "" : "s"}`;
 }
 
-// How probable each value of the scale is; those inside the 80 % interval in full colour.
+// How probable each value of the scale is, above the ends of the scale; those inside the 80 % interval in full colour.
 export function distribution(shares, scale, [low, high]) {
-  const width = 64, height = 26, gap = shares.length > 6 ? 1 : 2, most = Math.max(...shares, 1e-9);
-  const bar = (width - gap * (shares.length - 1)) / shares.length;
-  const best = shares.indexOf(most);
-  const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "dist", role: "img",
-    "aria-label": `most likely ${scale[best]}, between ${low} and ${high} with 80 %`});
+  const width = 64, tall = 27, gap = shares.length > 6 ? 1 : 2, most = Math.max(...shares, 1e-9);
+  const bar = (width - gap * (shares.length - 1)) / shares.length, best = scale[shares.indexOf(most)];
+  const svg = draw("svg", {viewBox: `0 0 ${width} ${tall}`, class: "dist", role: "img",
+    "aria-label": `${best} is most likely; the rating lies ${low === high ? `at ${low}` : `between ${low} and ${high}`} with a probability of 80 %`});
   shares.forEach((share, i) => {
-    const tall = Math.max(1.5, (share / most) * (height - 1));
-    const rect = draw("rect", {x: i * (bar + gap), y: height - tall, width: bar, height: tall, rx: Math.min(1.5, bar / 3),
+    const height = Math.max(1.5, (share / most) * (tall - 1));
+    const rect = draw("rect", {x: i * (bar + gap), y: tall - height, width: bar, height, rx: Math.min(1.5, bar / 3),
       class: scale[i] >= low && scale[i] <= high ? "in" : "out"});
     rect.append(draw("title", {}, `${scale[i]}: ${Math.round(share * 100)} %`));
     svg.append(rect);
   });
+  const ends = [[scale[0], bar / 2], [scale.at(-1), width - bar / 2]];
+  for (const [value, x] of shares.length > 2 ? ends : []) svg.append(draw("text", {x, y: tall + 10, "text-anchor": "middle"}, value));
   return svg;
 }
 
 // Error over refits: a line through the accepted ones, a ring for each that was refused.
-export function errorChart(points) {
-  const width = 640, height = 190, left = 46, right = 14, top = 14, bottom = 28;
+export function errorChart(points, width) {
+  const height = 190, left = 46, right = 14, top = 14, bottom = 28;
   const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img",
     "aria-label": `held-out error of ${points.length} versions and refits, the last ${points.at(-1).error.toFixed(3)}`});
   const values = points.map((p) => p.error), low = Math.min(...values), high = Math.max(...values);
@@ -64,10 +65,12 @@ export function errorChart(points) {
   }
   const line = points.map((p, i) => [p, i]).filter(([p]) => p.accepted).map(([p, i]) => `${x(i)},${y(p.error)}`);
   if (line.length > 1) svg.append(draw("polyline", {points: line.join(" "), class: "line"}));
+  const every = Math.ceil(points.length / (width / 40));          // so that names do not touch
   points.forEach((p, i) => {
     const dot = draw("circle", {cx: x(i), cy: y(p.error), r: 5, class: p.accepted ? "ok" : "no"});
     dot.append(draw("title", {}, `${p.name}: ${p.error.toFixed(4)}${p.accepted ? "" : ", refused"}`));
-    svg.append(dot, draw("text", {x: x(i), y: height - 8, "text-anchor": "middle"}, p.short));
+    svg.append(dot);
+    if ((points.length - 1 - i) % every === 0) svg.append(draw("text", {x: x(i), y: height - 8, "text-anchor": "middle"}, p.short));
   });
   return svg;
 }
