@@ -75,7 +75,19 @@ class Population:
                                for start, z in zip(starts, domains, strict=False)])
 
     def precisions(self, domains: Sequence[int]) -> tuple[Floats, Floats]:
-        """Of the shapes, and of the rest given these, for rows of some domains laid end to end: (N, N) each."""
+        """Of the shapes, and of the rest given these, for rows of some domains laid end to end: (N, N) each.
+
+        Every Newton step asks for the same ones, so they are kept."""
+        known = tuple(domains)
+        if known not in self._precisions:
+            self._precisions[known] = self._precisions_of(domains)
+        return self._precisions[known]
+
+    @cached_property
+    def _precisions(self) -> dict[tuple[int, ...], tuple[Floats, Floats]]:
+        return {}
+
+    def _precisions_of(self, domains: Sequence[int]) -> tuple[Floats, Floats]:
         at = self.places(domains)
         covariance = self.covariance[np.ix_(at, at)]
         x = self.shape_places(domains)

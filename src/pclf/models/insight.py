@@ -185,7 +185,7 @@ def _nearest(model: "Mixture", people: People, item: Hashable, items: Items, n: 
             code = int(people.here[0]) if name == domain else int(d.users.encode([person])[0]) if (
                 model.data_.shared_users or name in people.homes) else -1
             mine = np.flatnonzero(d.user == code) if code >= 0 else np.empty(0, int)
-            codes, ratings = d.item[mine], d.ratings[mine]
+            codes, ratings = d.item[mine], np.array(d.scale.values)[d.value[mine]]      # not everybody's
         likeness = _cosines(there.item_factors[codes][:, axes], items.rows[0, here.n_shape:][axes])
         if name == domain and item in d.items:
             likeness[codes == d.items.code(item)] = -1              # it is no reason for itself

@@ -323,7 +323,8 @@ class Mixture(_Contract):
                                 f"{brief(ratings)}.")
         told = {name: self._by_id(name, self._as_told(name, given, "item")) for name, given in ratings.items()}
         rated = {name: self._codes_and_values(name, given) for name, given in told.items()}
-        placed = {id(part): part.place(rated) for part in self.factors_.values()}
+        parts = {id(part): part for part in self.factors_.values()}          # two domains may have the same one
+        placed = {key: part.place(rated) for key, part in parts.items()}
         rows = {name: placed[id(part)][name] for name, part in self.factors_.items()}
         return Guest(self._mark, told, self.mixture_.place(self._in_levels(rated)), rows)
 
