@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pclf
-from pclf import bench
+from pclf import bench, cli
 from pclf.cli import arguments, commands, reports
 from pclf.cli.commands import app
 from pclf.datasets.demo import truth
@@ -500,6 +500,43 @@ def test_a_title_of_two_items_is_not_guessed(tmp_path):
     done = run("predict", "m", "-d", "b", "--user", 1, "--item", "The Pact", cwd=tmp_path)
     assert done.returncode == 1
     assert "'The Pact' is the title of 2 items in 'b': give an id, 0, 1." in done.stderr
+
+
+def test_a_title_is_found_without_what_stands_in_brackets_after_it(tmp_path):
+    write_books(tmp_path)
+    (tmp_path / "t.csv").write_text("item,title\n0,Alien (1979)\n1,Aliens (1986)\n2,Heat (1995)\n3,Heat (1986)\n")
+    run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
+    done = run("predict", "m", "-d", "b", "--user", 1, "--item", "alien", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)[0]["title"] == "Alien (1979)"
+    done = run("predict", "m", "-d", "b", "--user", 1, "--item", "Heat", cwd=tmp_path)
+    assert "'Heat' is part of 2 titles in 'b': Heat (1995); Heat (1986). Give more of it." in done.stderr
+
+
+def test_half_stars_have_two_digits(tmp_path):
+    rows = [f"{u},{i},{((u + i) % 10 + 1) / 2}" for u in range(9) for i in range(6) if (u + i) % 4]
+    (tmp_path / "b.csv").write_text("\n".join(["user,isbn,rating", *rows]))
+    run("fit", "b=b.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
+    done = run("recommend", "m", "-d", "b", "--user", 1, "-n", 1, cwd=tmp_path)
+    assert re.search(r" \d\.\d\d *$", done.stdout.strip()), done.stdout
+
+
+@pytest.mark.parametrize(("said", "typed"), [
+    ("Pass time_col=..., or rename it.", "Pass --time-col ..., or rename it."),
+    ("Drop these rows, or leave weight_col out.", "Drop these rows, or leave --weight-col out."),
+    ("Read it with time_col=True, or time_col=... for another.", "Read it with --time-col auto, or --time-col ... for "
+                                                                 "another."),
+    ("Pass duplicates='last' or 'mean'.", "Pass --duplicates 'last' or 'mean'."),
+    ("Say so with shared_users=True.", "Say so with --shared-users."),
+    ("there must be a column; got 'time_col', my_user_col", "there must be a column; got 'time_col', my_user_col"),
+])
+def test_advice_for_python_is_given_as_options(said, typed):
+    assert cli._as_typed(said) == typed
+
+
+def test_the_list_of_commands_has_whole_sentences():
+    done = run("--help", COLUMNS="80")
+    listed = done.stdout.split("Commands:")[1].split("\n\n")[0].strip().splitlines()
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
 
 
 def test_item_clusters_of_every_model_have_one_option(files, tmp_path):

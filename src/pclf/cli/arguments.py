@@ -191,14 +191,16 @@ def find_id(vocabulary: Any, text: str, what: str) -> Hashable:
 
 
 def find_item(domain: "Domain", text: str) -> Hashable:
-    """An item by id or title; part of a title will do where it is part of only one."""
+    """An item by id or title, with or without what stands in brackets after it, Alien for Alien (1979). Part of a title
+    will do where it is part of only one."""
     for candidate in readings(text):
         if candidate in domain.items:
             return candidate
     titles = [domain.title(c) for c in range(domain.n_items)]
     folded = text.casefold()
     exact = [c for c, t in enumerate(titles) if t.casefold() == folded]
-    found = exact or [c for c, t in enumerate(titles) if folded in t.casefold()]
+    bare = [c for c, t in enumerate(titles) if t.casefold().startswith(f"{folded} (")]
+    found = exact or bare or [c for c, t in enumerate(titles) if folded in t.casefold()]
     if len(found) == 1:
         return domain.items.decode(found)[0]  # type: ignore[no-any-return]
     if exact:

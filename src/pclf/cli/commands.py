@@ -14,8 +14,8 @@ from pclf.tables import Table
 
 app = typer.Typer(
     name="pclf", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-    help="Cross-domain recommendation from ratings alone: several catalogues, no shared users needed.",
-    epilog="Start here: pclf demo. Every command takes --json for scripts and --debug for tracebacks.",
+    help="Recommendations that cross catalogues, such as films and books. They need no common users.",
+    epilog="Start here: pclf demo. Every command but serve takes --json for scripts, and --debug for tracebacks.",
 )
 
 Files = Annotated[list[str], typer.Argument(metavar="DOMAIN=FILE...", help="Ratings of each domain: CSV, TSV or "
@@ -75,7 +75,8 @@ def demo(seed: Seed = 0,
          files: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write movies.csv, books.csv and what "
                                                     "is known about them there instead, to try commands on.")] = None,
          as_json: AsJson = False) -> None:
-    """Fit three generated catalogues, compare with other models, and recommend across them."""
+    """Fit three generated catalogues and recommend across them. A table compares what is predicted with the simplest
+    ways to predict it."""
     if files is not None:
         from pclf.datasets.demo import write_files
 
@@ -88,7 +89,7 @@ def demo(seed: Seed = 0,
 
 @app.command(epilog="Example: pclf datasets --json")
 def datasets(as_json: AsJson = False) -> None:
-    """List the data sets of the catalogue: size, licence, citation, and whether they are here."""
+    """List the data sets that pclf knows. It shows their sizes, licences and citations, and whether they are here."""
     from pclf import datasets as catalogue
 
     entries = [catalogue.info(name) for name in catalogue.names()]
@@ -135,7 +136,7 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         add: Annotated[bool, typer.Option("--add", help="With --from: the files hold what is new, and the model's own "
                                           "ratings stay.")] = False,
         force: Force = False, as_json: AsJson = False) -> None:
-    """Learn a model from one file of ratings, or events, a domain, and save it."""
+    """Learn a model from files, and save it. Each domain has one file of ratings, or of events."""
     from pclf import models
     from pclf.atomic import check_target
     from pclf.data.update import updated
@@ -197,8 +198,8 @@ def tune(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="TO
          user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
          shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
          skip_bad: SkipBad = 0, config: Config = None, force: Force = False, as_json: AsJson = False) -> None:
-    """Search for settings of a model on training ratings, and say whether the defaults are better. Run again, it goes
-    on."""
+    """Search for better settings of a model. It needs training ratings alone, and says whether the defaults are better.
+    Run it again, and it goes on."""
     from pclf.atomic import check_target, replacing
     from pclf.evaluate.tuning import tune as search
 
@@ -224,7 +225,8 @@ def compare_models(old: Annotated[Path, typer.Argument(metavar="OLD", help="The 
                    test: Annotated[list[str], typer.Option(help="DOMAIN=FILE of ratings, or events, that neither model "
                                                            "has seen; may be repeated.")],
                    encoding: Encoding = "utf-8", as_json: AsJson = False) -> None:
-    """Which of two models is better on ratings that neither has seen: whether to ship the new one."""
+    """Say which of two models is better on new ratings. They should be new to both models. It says whether to ship the
+    new one."""
     from pclf import models
     from pclf.evaluate.shipping import compare_models as compared
 
@@ -292,7 +294,7 @@ def recommend(model: ModelPath, domain: DomainName,
               user_domain: UserDomain = None, unknown: UnknownIds = None,
               out: OutFile = None, force: Force = False,
               as_json: AsJson = False) -> None:
-    """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
+    """Recommend items of a domain to one person or to everybody. They may be users of any domain, or guests."""
     import numpy as np
 
     from pclf.data.scale import written
@@ -337,7 +339,7 @@ def recommend(model: ModelPath, domain: DomainName,
     if out is not None:
         _write(lists.to_arrow(), out, force, as_json)
     else:
-        digits = 2 if target.scale.n < 2 else max(2, 2 - math.floor(math.log10(min(np.diff(target.scale.values)))))
+        digits = 2 if target.scale.n < 2 else max(2, 1 - math.floor(math.log10(min(np.diff(target.scale.values)))))
         rating = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
         columns: list[tuple[str, Any]] = []
         if found and found[0].liked is not None:
@@ -365,7 +367,7 @@ def evaluate(files: Files,
              shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
              events: Events = False, time_col: TimeCol = None, weight_col: WeightCol = None, half_life: HalfLife = None,
              skip_bad: SkipBad = 0, config: Config = None, as_json: AsJson = False) -> None:
-    """Measure models on held-out ratings, or lists on held-out events, of your data, with paired tests."""
+    """Compare models on held-out ratings of your data. Of events, lists are compared. Paired tests say what is sure."""
     from pclf.cli import reports
 
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
@@ -386,7 +388,8 @@ def audit(files: Files,
           shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
           events: Events = False, time_col: TimeCol = None, weight_col: WeightCol = None, half_life: HalfLife = None,
           skip_bad: SkipBad = 0, config: Config = None, as_json: AsJson = False) -> None:
-    """Does pooling help? Each domain with and without the others, against a shuffled control."""
+    """Measure whether pooling your domains helps. Each is predicted with and without the others, and against a shuffled
+    control."""
     from pclf.engines.cpu import cores
     from pclf.evaluate.audit import audit as run_audit
 
@@ -407,7 +410,7 @@ def reproduce(pair: Annotated[list[str], typer.Option(help="BC-EM, BC-ML or ML-E
               out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; a run goes on from there.")] = None,
               jobs: Annotated[int | None, typer.Option(help="Processes; one a core by default.")] = None,
               as_json: AsJson = False) -> None:
-    """The paper's Tables 1 to 3 and its weight figure, from real data."""
+    """Repeat the paper's experiment on real data. It makes Tables 1 to 3 and the figure of weights."""
     from pclf.evaluate import paper, protocol
 
     found = paper.reproduce(pair or tuple(protocol.PAIRS), given or protocol.GIVENS, repeats,
@@ -460,7 +463,8 @@ def serve(model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="
           log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
           new_key: Annotated[str | None, typer.Option(help="read or write: make a key, show it, and stop.")] = None,
           seed: Seed = 0) -> None:
-    """Answer over HTTP, learn from what people say, refit by night, with a page to look at."""
+    """Answer over HTTP, and learn from what people say. The model is fitted again by night, and there is a page to look
+    at."""
     from pclf.cli import serve as service
 
     settings = {"db": db or ("sqlite:///pclf-demo.db" if demo else "sqlite:///pclf.db"), "models": models, "host": host,
@@ -497,7 +501,8 @@ def bench(quick: Annotated[bool, typer.Option("--quick", help="The main figures,
 
 @app.command(epilog="Example: pclf doctor")
 def doctor(as_json: AsJson = False) -> None:
-    """Say what is installed, which engines work here and why not, threads, memory, data found."""
+    """Say what is installed and which engines work here. It also shows threads, memory, and the data sets that it
+    found."""
     from pclf.cli import reports
 
     rows = reports.doctor()
