@@ -533,6 +533,22 @@ def test_advice_for_python_is_given_as_options(said, typed):
     assert cli._as_typed(said) == typed
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    ("fit a=long.csv --out m --model PCFL", "unknown model 'PCFL': did you mean 'PCLF'?"),
+    ("fit a=long.csv --out m --set n_factor=3", "PCLF has no factor: did you mean n_factors?"),
+    ("fit a=long.csv --out m --model Bias --engine cpu", "Bias has no engine"),
+    ("evaluate a=long.csv --protocol given5", "--protocol must be given-N"),
+    ("evaluate a=long.csv --models PCLF,Foo", "unknown model 'Foo'"),
+    ("tune a=long.csv --model Bias --out t.toml", "unknown model that can be tuned 'Bias'"),
+    ("fit long.csv b=long.csv --out m", "files of ratings must be NAME=FILE, such as books=books.csv; got 'long.csv'"),
+])
+def test_wrong_words_are_found_before_files_are_read(tmp_path, words, said):
+    """Of long.csv, reading would say that it is empty."""
+    (tmp_path / "long.csv").touch()
+    done = run(*words.split(), cwd=tmp_path)
+    assert said in done.stderr
+
+
 def test_the_list_of_commands_has_whole_sentences():
     done = run("--help", COLUMNS="80")
     listed = done.stdout.split("Commands:")[1].split("\n\n")[0].strip().splitlines()
@@ -653,9 +669,9 @@ def test_ratings_and_events_with_strengths_and_times_in_one_fit(files, tmp_path)
     assert run("recommend", "m", "-d", "loans", "--all", cwd=tmp_path).returncode == 0
     done = run("evaluate", *words, "--models", "Popular,EASE", "--protocol", "last-1", "--json", cwd=tmp_path)
     assert {row["metric"] for row in json.loads(done.stdout)["scores"]} == {"ndcg@10", "recall@10"}
-    for wrong, says in ((["--half-life", "0"], "half_life must be a number of days above 0; got 0"),
+    for wrong, says in ((["--half-life", "0"], "--half-life must be a number of days above 0; got 0"),
                         (["--weight-col", "plais"], "unknown column 'plais': did you mean 'plays'"),
-                        (["--half-life", "5"], "half_life must come with the times of events")):
+                        (["--half-life", "5"], "--half-life must come with the times of events")):
         more = ["--time-col", "time"] if "0" in wrong else []
         done = run("fit", "loans=loans.csv:events", *wrong, *more, "-o", "n", cwd=tmp_path)
         assert done.returncode == 1

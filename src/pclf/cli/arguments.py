@@ -77,7 +77,7 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
                 duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events, time_col=time_col,
                 weight_col=weight_col, half_life=half_life is not None, skip_bad=skip_bad)
         return datasets.load(files[0])
-    paths = pairs(files, "DOMAIN=FILE")
+    paths = pairs(files, "files of ratings")
     of_events = list(paths) if events else [name for name, file in paths.items() if file.endswith(":events")]
     if len(of_events) == len(paths):
         _refuse("events go without", rating_col=rating_col, scale=scale, duplicates=duplicates != "error")
@@ -113,7 +113,7 @@ def rating_files(files: Sequence[str], *, engine: str, user_col: str | None, ite
     """Files, folders and patterns from NAME=PATH words, to be read in parts."""
     from pclf.data.parts import RatingFiles
 
-    paths = pairs(files, "DOMAIN=FILE")
+    paths = pairs(files, "files of ratings")
     _refuse(f"--engine {engine} goes without", attributes=attributes, user_attributes=user_attributes,
             time_col=time_col, weight_col=weight_col, half_life=half_life is not None,
             events=events or any(path.endswith(":events") for path in paths.values()))

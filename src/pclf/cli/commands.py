@@ -1,5 +1,6 @@
 """The commands, one function each. Heavy imports happen inside, so that `pclf --help` answers at once."""
 
+import difflib
 import json
 import math
 import sys
@@ -140,6 +141,7 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
     from pclf import models
     from pclf.atomic import check_target
     from pclf.data.update import updated
+    from pclf.models.mixture import Mixture
     from pclf.storage import is_model
 
     settings: dict[str, Any] = {
@@ -166,18 +168,22 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
     if work is not None or memory is not None or master is not None:
         raise typer.BadParameter("--work, --memory and --master are for --engine disk and spark: leave them out.")
     check_target(out, None if force else is_model, "a model")
-    data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
-                 attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
-                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
-                 time_col=time_col, weight_col=weight_col, half_life=half_life, skip_bad=skip_bad)
     before = models.load(previous) if previous is not None else None
     if before is None and add:
         raise typer.BadParameter("--add goes with --from MODEL, to which the files are added.")
     if before is not None:
         before._check_users_here("a model to go on from")
-        data = updated(before.data_, data) if add else data
         model = type(before).__name__ if model == "PCLF" else model
-    fitted = _fitted(model, data, engine, threads, seed, before, **settings)
+    unfitted = _model(model, settings, before)                          # before files are read: they may be long
+    if not isinstance(unfitted, Mixture) and (engine != "auto" or threads is not None):
+        raise typer.BadParameter(f"{type(unfitted).__name__} has no engine and no threads to choose.")
+    data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
+                 attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
+                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
+                 time_col=time_col, weight_col=weight_col, half_life=half_life, skip_bad=skip_bad)
+    if before is not None and add:
+        data = updated(before.data_, data)
+    fitted = _fitted(unfitted, data, engine, threads, seed, before)
     fitted.save(out, force=force)
     row = {"model": type(fitted).__name__, "out": str(out), "ratings": data.n_ratings,
            "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None)}
@@ -201,8 +207,10 @@ def tune(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="TO
     """Search for better settings of a model. It needs training ratings alone, and says whether the defaults are better.
     Run it again, and it goes on."""
     from pclf.atomic import check_target, replacing
+    from pclf.evaluate.tuning import tunable
     from pclf.evaluate.tuning import tune as search
 
+    tunable(model)
     check_target(out, None if force else lambda path: path.suffix == ".toml", "settings, in a file that ends in .toml")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, attributes=attributes,
                  user_attributes=user_attributes, shared_users=shared_users, shared_items=shared_items,
@@ -370,6 +378,7 @@ def evaluate(files: Files,
     """Compare models on held-out ratings of your data. Of events, lists are compared. Paired tests say what is sure."""
     from pclf.cli import reports
 
+    reports.check(protocol, models)
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
                  shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
@@ -549,20 +558,16 @@ def _fit_on_disk(name: str, files: Any, out: Path, engine: str, threads: int | N
     print(visible(f"{row['model']} of {n:,} ratings in {len(model.data_.domains)} domain(s) -> {out}"))
 
 
-def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, before: Any = None,
-            **settings: Any) -> Any:
+def _fitted(model: Any, data: Any, engine: str, threads: int | None, seed: int, before: Any) -> Any:
     """A fitted model, which goes on from another where that is given."""
     from pclf.models.mixture import Mixture
 
-    model = _model(name, settings, before)
-    if not isinstance(model, Mixture) and (engine != "auto" or threads is not None):
-        raise typer.BadParameter(f"{type(model).__name__} has no engine and no threads to choose.")
-    if isinstance(model, Mixture):
-        model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True, previous=before)
-        if model.interrupted_:
-            raise KeyboardInterrupt
-        return model
-    return model.fit(data, random_state=seed)
+    if not isinstance(model, Mixture):
+        return model.fit(data, random_state=seed)
+    model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True, previous=before)
+    if model.interrupted_:
+        raise KeyboardInterrupt
+    return model
 
 
 def _model(name: str, settings: dict[str, Any], before: Any = None) -> Any:
@@ -578,8 +583,9 @@ def _model(name: str, settings: dict[str, Any], before: Any = None) -> Any:
         given["n_item_clusters"] = given.pop("n_specific_clusters")
     for key in given:
         if key not in known:
-            what = key.removeprefix("n_").replace("_", " ")
-            raise typer.BadParameter(f"{type(model).__name__} has no {what}. It has {', '.join(known)}.")
+            what, guess = key.removeprefix("n_").replace("_", " "), difflib.get_close_matches(key, known, 1)
+            raise typer.BadParameter(f"{type(model).__name__} has no {what}"
+                                     f"{f': did you mean {guess[0]}?' if guess else '.'} It has {', '.join(known)}.")
     return model.set_params(**given)
 
 
