@@ -417,13 +417,14 @@ def reproduce(pair: Annotated[list[str], typer.Option(help="BC-EM, BC-ML or ML-E
               models: Annotated[str, typer.Option(help="Systems, with commas.")] = "NMF,FMM,RMGM,PCLF,CBT,TALMUD,BIAS",
               preset: Annotated[str, typer.Option(help="paper (its settings), best (the defaults) or both.")] = "paper",
               out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; a run goes on from there.")] = None,
-              jobs: Annotated[int | None, typer.Option(help="Processes; one a core by default.")] = None,
+              jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one a core by default.")] = None,
               as_json: AsJson = False) -> None:
     """Repeat the paper's experiment on real data. It makes Tables 1 to 3 and the figure of weights."""
+    from pclf.engines.cpu import cores
     from pclf.evaluate import paper, protocol
 
     found = paper.reproduce(pair or tuple(protocol.PAIRS), given or protocol.GIVENS, repeats,
-                            [name.strip().upper() for name in models.split(",")], preset, out, n_jobs=jobs,
+                            [name.strip().upper() for name in models.split(",")], preset, out, n_jobs=jobs or cores(),
                             progress=True)
     if as_json:
         return _json(found.rows)
