@@ -101,7 +101,10 @@ def did_you_mean(name: object, known: Iterable[object], what: str) -> str:
     names = list(islice(known, LOOKED_AT))
     spelled = {str(n)[:LONGEST].casefold(): n for n in reversed(names)}
     asked = str(name)[:LONGEST].casefold()
-    close = [brief(spelled[s]) for s in difflib.get_close_matches(asked, spelled, n=3)]
+    similar = difflib.get_close_matches(asked, spelled, n=3)
+    if not similar and len(asked) > 2:                                     # Alien, of Alien (1979)
+        similar = sorted((s for s in spelled if asked in s), key=len)[:3]
+    close = [brief(spelled[s]) for s in similar]
     listed = f" ({', '.join(visible(str(n)[:LONGEST]) for n in names)})" if len(names) <= SHOWN else ""
     if close:
         return f"{said}: did you mean {' or '.join(close)}?{listed}"
