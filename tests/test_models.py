@@ -458,6 +458,7 @@ def test_a_taste_for_numbers_says_the_number_or_the_column():
 def test_an_explanation_says_that_nothing_is_known(factor_fit):
     why = factor_fit.explain("films", factor_fit.fold_in({}), "films 8")
     assert why.nearest == ()
+    assert repr(why) == str(why) == why.text                                # as a notebook shows it
     assert why.text.splitlines()[1:] == ["Nothing that you rated says much about what you would think of it."]
 
 

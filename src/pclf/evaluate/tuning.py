@@ -88,7 +88,7 @@ class Tuned:
             lines += ["[fit.set.hyper]", *(f"{k} = {v!r}" for k, v in hyper.items())] if hyper else []
         return "\n".join([*lines, ""])
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         table = Table(["setting", "best of the trials"], [[name, f"{value:.4g}"] for name, value in self.best.items()])
         found = (f"{self.change.percent:+.2f} % ({self.change.low:+.2f} to {self.change.high:+.2f} %) of the mean "
                  f"absolute error on ratings that no trial was measured on")

@@ -69,13 +69,13 @@ class Explanation:
 
     text: str
     prediction: float
-    distribution: Floats = field(repr=False)               # (R,)
+    distribution: Floats                                   # (R,)
     parts: tuple[Part, ...]
     user_clusters: tuple[tuple[int, float], ...]           # the strongest, with P(k | u)
     nearest: tuple[Nearest, ...] = ()                      # what the user rated alike that is most like the item
     tastes: tuple[Taste, ...] = ()                         # for its attributes, the strongest first
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text
 
 
