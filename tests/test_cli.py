@@ -123,6 +123,18 @@ def test_predictions_of_a_file_of_pairs(model, files, tmp_path):
     assert (tmp_path / "out.csv").read_text().splitlines()[0] == '"user_id","item_id","prediction"'
 
 
+def test_columns_of_other_tables_than_ratings_can_be_named_too(model, files, tmp_path):
+    (tmp_path / "p.csv").write_text("Kunde;Buch;Sterne\n3;The Hobbit;4\n4;Book 2;5\n")
+    columns = "--user-col", "Kunde", "--item-col", "Buch"
+    for words in (["predict", "model", "-d", "books", "--pairs", tmp_path / "p.csv", *columns],
+                  ["recommend", "model", "-d", "books", "--users", tmp_path / "p.csv", "--candidates",
+                   tmp_path / "p.csv", *columns, "--json"],
+                  ["compare-models", "model", "model", "--test", f"books={tmp_path / 'p.csv'}", *columns,
+                   "--rating-col", "books=Sterne"]):
+        done = run(*words, cwd=files)
+        assert done.returncode == 0, done.stderr
+
+
 def test_evaluate_compares_models(files):
     done = run("evaluate", "movies=movies.csv", "books=books.csv", "--protocol", "given-3", "--models", "Bias,FMM",
                "--repeats", 2, "--json", cwd=files)

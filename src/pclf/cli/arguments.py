@@ -93,7 +93,8 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
 
 
-def read_like(data: "Ratings", files: Sequence[str], encoding: str) -> "Ratings":
+def read_like(data: "Ratings", files: Sequence[str], encoding: str, user_col: str | None = None,
+              item_col: str | None = None, rating_col: str | None = None) -> "Ratings":
     """Ratings or events from NAME=FILE words, on the scales of ratings that are there."""
     from pclf.data.ratings import Ratings
 
@@ -102,6 +103,7 @@ def read_like(data: "Ratings", files: Sequence[str], encoding: str) -> "Ratings"
         data[name]                                          # an unknown name is guessed there
     events = [name for name in paths if data[name].events]
     return Ratings.from_files(paths, events=events, encoding=encoding, duplicates="last", levels=data.n_levels,
+                              user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
                               scale={name: data[name].scale for name in paths if name not in events} or None)
 
 
@@ -151,22 +153,23 @@ def _scale(name: str, text: str) -> tuple[float, ...]:
     return tuple(float(x) for x in re.findall(rf"(?:^|[-:,])({NUMBER})", text))
 
 
-def read_pairs(path: Path, users: Any, items: Any) -> tuple[list[Any], list[Any]]:
+def read_pairs(path: Path, users: Any, items: Any, user_col: str | None = None,
+               item_col: str | None = None) -> tuple[list[Any], list[Any]]:
     """The columns of users and items, as ids of these vocabularies."""
-    columns = _read(path, ("user_col", "item_col"), "utf-8")
+    columns = _read(path, {"user_col": user_col, "item_col": item_col}, "utf-8")
     user, item = (alike(ids, known) for ids, known in zip(columns, (users, items), strict=True))
     return user, item
 
 
-def read_items(path: Path, items: Any) -> list[Any]:
+def read_items(path: Path, items: Any, item_col: str | None = None) -> list[Any]:
     """A column of items, as ids of a vocabulary."""
-    ids, = _read(path, ("item_col",), "utf-8")
+    ids, = _read(path, {"item_col": item_col}, "utf-8")
     return alike(ids, items)
 
 
-def read_users(path: Path, users: Any) -> list[Any]:
+def read_users(path: Path, users: Any, user_col: str | None = None) -> list[Any]:
     """A column of users, as ids of a vocabulary."""
-    ids, = _read(path, ("user_col",), "utf-8")
+    ids, = _read(path, {"user_col": user_col}, "utf-8")
     return alike(ids, users)
 
 
@@ -175,11 +178,11 @@ def alike(ids: list[Any], vocabulary: Any) -> list[Any]:
     return [id if id is None or id in vocabulary else str(id) for id in ids] if vocabulary.kind == "str" else ids
 
 
-def _read(path: Path, roles: Sequence[str], encoding: str) -> list[list[Any]]:
-    """Columns of a file, found by the usual names, with ids as ratings files have them."""
+def _read(path: Path, names: dict[str, str | None], encoding: str) -> list[list[Any]]:
+    """Columns of a file, found by their names or the usual ones, with ids as ratings files have them."""
     from pclf.data import files
 
-    return [column.values() for column in files.read(path, dict.fromkeys(roles), encoding)]
+    return [column.values() for column in files.read(path, names, encoding)]
 
 
 def find_id(vocabulary: Any, text: str, what: str) -> Hashable:

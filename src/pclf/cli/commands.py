@@ -44,6 +44,8 @@ UnknownIds = Annotated[str | None, typer.Option("--unknown", help="What to do ab
                                                 "skip (the default for tables), newcomer, or error (the default for "
                                                 "one).")]
 UserDomain = Annotated[str | None, typer.Option(help="Where to look the user up.")]
+UserColumn = Annotated[str | None, typer.Option("--user-col", help="Column of users in the table; guessed by default.")]
+ItemColumn = Annotated[str | None, typer.Option("--item-col", help="Column of items in tables; guessed by default.")]
 Titles = Annotated[list[str], typer.Option(help="DOMAIN=FILE with item ids and a column `title`.")]
 ItemAttributes = Annotated[list[str], typer.Option("--attributes", help="DOMAIN=FILE with item ids and what is known "
                                                    "about the items: genre, year, ...")]
@@ -232,6 +234,7 @@ def compare_models(old: Annotated[Path, typer.Argument(metavar="OLD", help="The 
                    new: Annotated[Path, typer.Argument(metavar="NEW", help="The model that may take its place.")],
                    test: Annotated[list[str], typer.Option(help="DOMAIN=FILE of ratings, or events, that neither model "
                                                            "has seen; may be repeated.")],
+                   user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
                    encoding: Encoding = "utf-8", as_json: AsJson = False) -> None:
     """Say which of two models is better on new ratings. They should be new to both models. It says whether to ship the
     new one."""
@@ -239,7 +242,7 @@ def compare_models(old: Annotated[Path, typer.Argument(metavar="OLD", help="The 
     from pclf.evaluate.shipping import compare_models as compared
 
     first, second = models.load(old), models.load(new)
-    found = compared(first, second, arguments.read_like(first.data_, test, encoding))
+    found = compared(first, second, arguments.read_like(first.data_, test, encoding, user_col, item_col, rating_col))
     return _json(found.to_dict()) if as_json else print(visible(str(found)))
 
 
@@ -247,7 +250,8 @@ def compare_models(old: Annotated[Path, typer.Argument(metavar="OLD", help="The 
 def predict(model: ModelPath, domain: DomainName,
             user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
             item: Annotated[list[str], typer.Option(help="Item id or title; may be repeated.")] = [],  # noqa: B006
-            pairs: Annotated[Path | None, typer.Option(help="A table with the columns user_id and item_id.")] = None,
+            pairs: Annotated[Path | None, typer.Option(help="A table with a column of users and one of items.")] = None,
+            user_col: UserColumn = None, item_col: ItemColumn = None,
             rule: Annotated[str, typer.Option(help="mean (squared error) or median (absolute error).")] = "mean",
             user_domain: UserDomain = None, unknown: UnknownIds = None,
             out: OutFile = None, force: Force = False,
@@ -266,7 +270,7 @@ def predict(model: ModelPath, domain: DomainName,
         known = fitted._domain(user_domain or domain).users
         if fitted.users_ is not None:
             known = fitted.users_.some(user_domain or domain)
-        users, items = arguments.read_pairs(pairs, known, target.items)
+        users, items = arguments.read_pairs(pairs, known, target.items, user_col, item_col)
     else:
         items = [arguments.find_item(target, text) for text in item]
         users = [_find_user(fitted, domain, str(user), user_domain, unknown or "error")] * len(items)
@@ -294,6 +298,7 @@ def recommend(model: ModelPath, domain: DomainName,
                                                           " the model has.")] = None,
               candidates: Annotated[Path | None, typer.Option(help="A table of the items to choose from.")] = None,
               exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
+              user_col: UserColumn = None, item_col: ItemColumn = None,
               min_ratings: Annotated[int, typer.Option(min=0, help="Leave out items with fewer.")] = 0,
               diversity: Annotated[float, typer.Option(help="0, the best items, to 1, items unlike each other.")] = 0.0,
               at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one "
@@ -313,8 +318,8 @@ def recommend(model: ModelPath, domain: DomainName,
     many = everyone or users is not None
     if many and explain:
         raise typer.BadParameter(f"--explain is for one person: leave out {'--all' if everyone else '--users'}.")
-    allowed = arguments.read_items(candidates, target.items) if candidates else None
-    left_out = arguments.read_items(exclude, target.items) if exclude else []
+    allowed = arguments.read_items(candidates, target.items, item_col) if candidates else None
+    left_out = arguments.read_items(exclude, target.items, item_col) if exclude else []
     shape: dict[str, Any] = {
         "rank_by": rank_by, "candidates": allowed, "exclude": left_out, "min_ratings": min_ratings,
         "diversity": diversity, "at_most": arguments.counts(at_most, "--at-most"), "user_domain": user_domain}
@@ -325,7 +330,7 @@ def recommend(model: ModelPath, domain: DomainName,
         known = fitted._domain(user_domain or domain).users
         if fitted.users_ is not None:
             known = fitted.users_.some(user_domain or domain)
-        asked = arguments.read_users(users, known) if users else None
+        asked = arguments.read_users(users, known, user_col) if users else None
         lists = fitted.recommend(domain, asked, n=n, unknown=unknown or "skip", **shape)
         return _write(lists.to_arrow(), out, force, as_json)
     if guest:
