@@ -108,7 +108,7 @@ def test_column_names_need_a_line_of_names(tmp_path):
 
 def test_a_file_that_is_not_there_is_guessed(tmp_path):
     write(tmp_path / "ratings.csv", "")
-    with pytest.raises(FileNotFoundError, match=r"'rating.csv': did you mean 'ratings.csv'"):
+    with pytest.raises(FileNotFoundError, match=r"'rating.csv' in .*: did you mean 'ratings.csv'"):
         Ratings.from_files({"d": tmp_path / "rating.csv"})
 
 

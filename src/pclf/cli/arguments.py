@@ -83,7 +83,8 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         _refuse("events go without", rating_col=rating_col, scale=scale, duplicates=duplicates != "error")
     by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
     return Ratings.from_files(
-        {name: file.removesuffix(":events") for name, file in paths.items()}, events=of_events, encoding=encoding,
+        {name: file.removesuffix(":events") for name, file in paths.items()}, events=of_events,
+        encoding=_encoding(encoding),
         user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
         time_col=_wanted(time_col), weight_col=_wanted(weight_col), half_life=half_life,
         scale={name: _scale(name, value) for name, value in by_name.items()} or None, shared_users=shared_users,
@@ -102,7 +103,8 @@ def read_like(data: "Ratings", files: Sequence[str], encoding: str, user_col: st
     for name in paths:
         data[name]                                          # an unknown name is guessed there
     events = [name for name in paths if data[name].events]
-    return Ratings.from_files(paths, events=events, encoding=encoding, duplicates="last", levels=data.n_levels,
+    return Ratings.from_files(paths, events=events, encoding=_encoding(encoding), duplicates="last",
+                              levels=data.n_levels,
                               user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
                               scale={name: data[name].scale for name in paths if name not in events} or None)
 
@@ -136,6 +138,11 @@ def _wanted(text: str | None) -> str | dict[str, str] | bool:
 def _column(text: str | None) -> str | dict[str, str] | None:
     """A column's name, or DOMAIN=NAME,DOMAIN=NAME."""
     return pairs(text.split(","), "a column", "COLUMN", "books=reader") if text and "=" in text else text
+
+
+def _encoding(text: str) -> str | dict[str, str]:
+    """An encoding, or DOMAIN=ENCODING,DOMAIN=ENCODING."""
+    return pairs(text.split(","), "an encoding", "ENCODING", "books=latin-1") if "=" in text else text
 
 
 def _refuse(why: str, **options: Any) -> None:

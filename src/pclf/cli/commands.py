@@ -39,7 +39,7 @@ WeightCol = Annotated[str | None, typer.Option(help="Column of the strength of e
 HalfLife = Annotated[float | None, typer.Option(help="Days after which an event counts half; needs --time-col.")]
 ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as books=1-10, or LOW:HIGH:STEP; "
                                                 "inferred by default.")]
-Encoding = Annotated[str, typer.Option(help="Of the text files, such as latin-1.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of text files, such as latin-1, or DOMAIN=ENCODING,...")]
 UnknownIds = Annotated[str | None, typer.Option("--unknown", help="What to do about ids that the model does not know: "
                                                 "skip (the default for tables), newcomer, or error (the default for "
                                                 "one).")]
@@ -299,10 +299,11 @@ def recommend(model: ModelPath, domain: DomainName,
               candidates: Annotated[Path | None, typer.Option(help="A table of the items to choose from.")] = None,
               exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
               user_col: UserColumn = None, item_col: ItemColumn = None,
-              min_ratings: Annotated[int, typer.Option(min=0, help="Leave out items with fewer.")] = 0,
-              diversity: Annotated[float, typer.Option(help="0, the best items, to 1, items unlike each other.")] = 0.0,
-              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one "
-                                                         "value.")] = [],  # noqa: B006
+              min_ratings: Annotated[int, typer.Option(min=0, help="Leave out items that have fewer ratings.")] = 0,
+              diversity: Annotated[float, typer.Option(help="From 0, the best items, to 1, items unlike each "
+                                                      "other.")] = 0.0,
+              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N: at most N items that share a value, "
+                                                         "such as genre=2.")] = [],  # noqa: B006
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: UserDomain = None, unknown: UnknownIds = None,
               out: OutFile = None, force: Force = False,
@@ -373,7 +374,7 @@ def evaluate(files: Files,
                                                    "last-N (of each user); these need --time-col.")] = "given-10",
              models: Annotated[str | None, typer.Option(help="Models to compare, with commas; by default "
                                                         "Popular,EASE,Bias,FMM,RMGM,PCLF; no Bias for events.")] = None,
-             repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
+             repeats: Annotated[int, typer.Option(min=1, help="How many splits are drawn.")] = 3,
              seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
              scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
              user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
@@ -395,7 +396,7 @@ def evaluate(files: Files,
 @app.command(epilog="Example: pclf audit movies=movies.csv books=books.csv --repeats 2")
 def audit(files: Files,
           given: Annotated[int, typer.Option(min=1, help="Ratings, or events, that a held-out user keeps.")] = 10,
-          repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 5,
+          repeats: Annotated[int, typer.Option(min=1, help="How many splits are drawn.")] = 5,
           seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
           scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
           user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
