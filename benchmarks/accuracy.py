@@ -36,6 +36,7 @@ from pclf import FMM, PCLF, Bias, compare, hold_out
 from pclf.bench import commit, interleaved
 from pclf.data.ratings import Ratings
 from pclf.data.splits import random_places
+from pclf.engines.cpu import cores
 from pclf.evaluate import metrics, paper, protocol
 from pclf.evaluate.significance import holm
 from pclf.factors.hyper import Hyper
@@ -78,7 +79,7 @@ def splits(folder: str) -> None:
 def ablation(repeats: int = 3) -> Iterator[dict[str, Any]]:
     models = {name: PCLF(**settings) for name, settings in ABLATION.items()}
     models["as published"] = PCLF.paper()
-    found = paper.reproduce(["BC-ML", "ML-EM"], [5, 15], repeats, models, "best", progress=True)
+    found = paper.reproduce(["BC-ML", "ML-EM"], [5, 15], repeats, models, "best", n_jobs=cores(), progress=True)
     for row in found.summary:
         yield {key: row[key] for key in ("pair", "dataset", "given", "model", "repeats", "mae_mean", "mae_median",
                                          "rmse", "log_score", "ece", "coverage")}

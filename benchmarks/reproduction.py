@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from pclf.bench import commit
+from pclf.engines.cpu import cores
 from pclf.evaluate import paper, tables
 
 ROOT = Path(__file__).parent.parent
@@ -21,7 +22,7 @@ COMMAND = "pclf reproduce --preset both --out runs/reproduce"
 
 
 def main(folder: str = "runs/reproduce") -> None:
-    found = paper.reproduce(preset="both", out=folder, progress=True)
+    found = paper.reproduce(preset="both", out=folder, n_jobs=cores(), progress=True)
     rows = [{**row, "commit": commit()} for row in found.summary]
     (ROOT / "benchmarks/results/reproduction.json").write_text(json.dumps(rows, indent=0) + "\n")
     (ROOT / "benchmarks/results/reproduction-repeats.jsonl").write_text("".join(

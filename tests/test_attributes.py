@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pclf import storage
+from pclf.cli import arguments
 from pclf.data import Attributes, Feature, Ratings, Split, given_n
 from pclf.errors import DataError, UnknownNameError
 
@@ -174,6 +175,7 @@ def test_at_most_500_categories_stay_the_most_frequent_ones():
     (["JP"] * N, "it has one value everywhere (1 value: JP)"),
     ([7] * N, "it has one value everywhere (7 to 7)"),
     ([f"A story of {i}" for i in range(N)], "nearly every one is another (12 values of 12)"),
+    ([f"drama,tag {i}" for i in range(N)], "no categories; if they are lists, write a|b and not a,b"),
     ([[f"tag {i}"] for i in range(N)], "none of its 12 values is found 3 times"),
     ([{"a": 1}] * N, "are neither text, numbers"),
 ])
@@ -274,6 +276,22 @@ def test_a_file_of_another_encoding_is_read_with_it(tmp_path):
     assert made.attributes.features == (("land", "Türkei"), ("land", "Österreich"))
     with pytest.raises(DataError, match=r"encoding=..., for example 'latin-1'"):
         Ratings.from_files(paths[0], attributes=paths[1])
+
+
+def test_each_domain_may_have_an_encoding_of_its_own(tmp_path):
+    """Latin-1 reads everything, so that one encoding for all would turn Fantômas into FantÃ´mas without a word."""
+    for name, encoding in (("a", "latin-1"), ("b", "utf-8")):
+        (tmp_path / f"{name}.csv").write_text("user,item,rating\nZoë,1,5\nann,2,3\n", encoding=encoding)
+        (tmp_path / f"{name}t.csv").write_text("item,title,year\n1,Fantômas,1913\n2,Emma,1996\n", encoding=encoding)
+    paths = {name: tmp_path / f"{name}.csv" for name in "ab"}
+    made = Ratings.from_files(paths, encoding={"a": "latin-1"},
+                              attributes={name: tmp_path / f"{name}t.csv" for name in "ab"})
+    for name in "ab":
+        assert made[name].users.ids[0] == "Zoë"
+        assert made[name].title(0) == "Fantômas"
+    with pytest.raises(UnknownNameError, match="unknown domain 'c'"):
+        Ratings.from_files(paths, encoding={"c": "latin-1"})
+    assert arguments._encoding("a=latin-1") == {"a": "latin-1"}
 
 
 def test_the_same_name_means_the_same_in_all_domains():

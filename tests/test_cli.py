@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import pclf
-from pclf import bench
+from pclf import bench, cli
 from pclf.cli import arguments, commands, reports
 from pclf.cli.commands import app
 from pclf.datasets.demo import truth
@@ -121,6 +121,18 @@ def test_predictions_of_a_file_of_pairs(model, files, tmp_path):
                "--rule", "median", cwd=files)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out.csv").read_text().splitlines()[0] == '"user_id","item_id","prediction"'
+
+
+def test_columns_of_other_tables_than_ratings_can_be_named_too(model, files, tmp_path):
+    (tmp_path / "p.csv").write_text("Kunde;Buch;Sterne\n3;The Hobbit;4\n4;Book 2;5\n")
+    columns = "--user-col", "Kunde", "--item-col", "Buch"
+    for words in (["predict", "model", "-d", "books", "--pairs", tmp_path / "p.csv", *columns],
+                  ["recommend", "model", "-d", "books", "--users", tmp_path / "p.csv", "--candidates",
+                   tmp_path / "p.csv", *columns, "--json"],
+                  ["compare-models", "model", "model", "--test", f"books={tmp_path / 'p.csv'}", *columns,
+                   "--rating-col", "books=Sterne"]):
+        done = run(*words, cwd=files)
+        assert done.returncode == 0, done.stderr
 
 
 def test_evaluate_compares_models(files):
@@ -502,6 +514,59 @@ def test_a_title_of_two_items_is_not_guessed(tmp_path):
     assert "'The Pact' is the title of 2 items in 'b': give an id, 0, 1." in done.stderr
 
 
+def test_a_title_is_found_without_what_stands_in_brackets_after_it(tmp_path):
+    write_books(tmp_path)
+    (tmp_path / "t.csv").write_text("item,title\n0,Alien (1979)\n1,Aliens (1986)\n2,Heat (1995)\n3,Heat (1986)\n")
+    run("fit", "b=b.csv", "--titles", "b=t.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
+    done = run("predict", "m", "-d", "b", "--user", 1, "--item", "alien", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)[0]["title"] == "Alien (1979)"
+    done = run("predict", "m", "-d", "b", "--user", 1, "--item", "Heat", cwd=tmp_path)
+    assert "'Heat' is part of 2 titles in 'b': Heat (1995); Heat (1986). Give more of it." in done.stderr
+
+
+def test_half_stars_have_two_digits(tmp_path):
+    rows = [f"{u},{i},{((u + i) % 10 + 1) / 2}" for u in range(9) for i in range(6) if (u + i) % 4]
+    (tmp_path / "b.csv").write_text("\n".join(["user,isbn,rating", *rows]))
+    run("fit", "b=b.csv", "-o", "m", "--model", "Bias", cwd=tmp_path)
+    done = run("recommend", "m", "-d", "b", "--user", 1, "-n", 1, cwd=tmp_path)
+    assert re.search(r" \d\.\d\d *$", done.stdout.strip()), done.stdout
+
+
+@pytest.mark.parametrize(("said", "typed"), [
+    ("Pass time_col=..., or rename it.", "Pass --time-col ..., or rename it."),
+    ("Drop these rows, or leave weight_col out.", "Drop these rows, or leave --weight-col out."),
+    ("Read it with time_col=True, or time_col=... for another.", "Read it with --time-col auto, or --time-col ... for "
+                                                                 "another."),
+    ("Pass duplicates='last' or 'mean'.", "Pass --duplicates 'last' or 'mean'."),
+    ("Say so with shared_users=True.", "Say so with --shared-users."),
+    ("there must be a column; got 'time_col', my_user_col", "there must be a column; got 'time_col', my_user_col"),
+])
+def test_advice_for_python_is_given_as_options(said, typed):
+    assert cli._as_typed(said) == typed
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ("fit a=long.csv --out m --model PCFL", "unknown model 'PCFL': did you mean 'PCLF'?"),
+    ("fit a=long.csv --out m --set n_factor=3", "PCLF has no factor: did you mean n_factors?"),
+    ("fit a=long.csv --out m --model Bias --engine cpu", "Bias has no engine"),
+    ("evaluate a=long.csv --protocol given5", "--protocol must be given-N"),
+    ("evaluate a=long.csv --models PCLF,Foo", "unknown model 'Foo'"),
+    ("tune a=long.csv --model Bias --out t.toml", "unknown model that can be tuned 'Bias'"),
+    ("fit long.csv b=long.csv --out m", "files of ratings must be NAME=FILE, such as books=books.csv; got 'long.csv'"),
+])
+def test_wrong_words_are_found_before_files_are_read(tmp_path, words, said):
+    """Of long.csv, reading would say that it is empty."""
+    (tmp_path / "long.csv").touch()
+    done = run(*words.split(), cwd=tmp_path)
+    assert said in done.stderr
+
+
+def test_the_list_of_commands_has_whole_sentences():
+    done = run("--help", COLUMNS="80")
+    listed = done.stdout.split("Commands:")[1].split("\n\n")[0].strip().splitlines()
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_item_clusters_of_every_model_have_one_option(files, tmp_path):
     for name in ("FMM", "CBT"):
         done = run("fit", "movies=movies.csv", "books=books.csv", "--model", name, "--specific-clusters", 4, "-o",
@@ -616,9 +681,9 @@ def test_ratings_and_events_with_strengths_and_times_in_one_fit(files, tmp_path)
     assert run("recommend", "m", "-d", "loans", "--all", cwd=tmp_path).returncode == 0
     done = run("evaluate", *words, "--models", "Popular,EASE", "--protocol", "last-1", "--json", cwd=tmp_path)
     assert {row["metric"] for row in json.loads(done.stdout)["scores"]} == {"ndcg@10", "recall@10"}
-    for wrong, says in ((["--half-life", "0"], "half_life must be a number of days above 0; got 0"),
+    for wrong, says in ((["--half-life", "0"], "--half-life must be a number of days above 0; got 0"),
                         (["--weight-col", "plais"], "unknown column 'plais': did you mean 'plays'"),
-                        (["--half-life", "5"], "half_life must come with the times of events")):
+                        (["--half-life", "5"], "--half-life must come with the times of events")):
         more = ["--time-col", "time"] if "0" in wrong else []
         done = run("fit", "loans=loans.csv:events", *wrong, *more, "-o", "n", cwd=tmp_path)
         assert done.returncode == 1

@@ -219,6 +219,7 @@ def test_summary_and_tests_agree_with_the_rows(ratings):
     paired = next(p for p in found.paired("a") if p.domain == "films")
     assert paired.test.effect == pytest.approx((values["b"] - values["a"]).mean())
     assert f"{row['mean']:.4f} ± {row['sd']:.4f}" in str(found)
+    assert repr(found) == str(found)
     with pytest.raises(UnknownNameError, match="model"):
         found.paired("c")
 

@@ -108,7 +108,7 @@ def test_column_names_need_a_line_of_names(tmp_path):
 
 def test_a_file_that_is_not_there_is_guessed(tmp_path):
     write(tmp_path / "ratings.csv", "")
-    with pytest.raises(FileNotFoundError, match=r"'rating.csv': did you mean 'ratings.csv'"):
+    with pytest.raises(FileNotFoundError, match=r"'rating.csv' in .*: did you mean 'ratings.csv'"):
         Ratings.from_files({"d": tmp_path / "rating.csv"})
 
 
@@ -121,3 +121,14 @@ def test_the_files_of_movielens_are_read_as_they_are(data_dir, path, n_users, n_
     d = Ratings.from_files({"films": data_dir / path})["films"]
     assert (d.n_users, d.n_items, len(d)) == (n_users, n_items, n_ratings)
     assert d.scale == Scale.between(1, 5)
+
+
+def test_decimal_commas_are_decimal_points(tmp_path):
+    (tmp_path / "r.csv").write_text("user;item;rating\n1;1;4,0\n1;2;3,5\n2;1;5\n")
+    assert Ratings.from_files({"r": tmp_path / "r.csv"})["r"].ratings.tolist() == [4.0, 3.5, 5.0]
+
+
+def test_commas_that_may_be_between_thousands_are_refused(tmp_path):
+    (tmp_path / "r.csv").write_text("user;item;rating\n1;1;1,234\n1;2;3,5\n")
+    with pytest.raises(DataError, match="finite numbers; got '1,234' in line 2"):
+        Ratings.from_files({"r": tmp_path / "r.csv"})

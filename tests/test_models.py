@@ -431,6 +431,55 @@ def test_an_explanation_names_what_the_user_rated_that_is_like_the_item(factor_f
     assert not model.explain("films", "b1", "films 8").nearest                # a reader, who rated no film
 
 
+def test_what_somebody_disliked_is_no_reason_why_they_will_like_something(factor_fit):
+    model = factor_fit
+    guest = model.fold_in({"films": {"films 2": 5, "films 4": 1, "films 6": 5, "films 10": 4}})
+    why = model.explain("films", guest, "films 8")
+    assert why.prediction > 3
+    assert why.nearest
+    assert all(near.rating > 3 for near in why.nearest)
+
+
+def test_a_taste_for_numbers_says_the_number_or_the_column():
+    """Not the knots that a year lies between, and not all numbers of an embedding."""
+    rng = np.random.default_rng(0)
+    year, u, v = 1950 + np.arange(60), *np.divmod(rng.choice(40 * 60, 900, replace=False), 60)
+    rating = np.clip(np.round(3 + np.where(u % 2, 1, -1) * (v - 30) / 15 + rng.normal(0, .3, 900)), 1, 5)
+    data = pclf.Ratings.from_arrays({"films": (u, v, rating)}, scale=(1, 5), attributes={"films": {
+        "item_id": np.arange(60), "year": year, "mood": [[float(i), 1.0 + i % 7] for i in range(60)]}})
+    why = pclf.PCLF(n_restarts=1, max_iter=3, lists=False).fit(data).explain("films", 1, 55)
+    tastes = {taste.column: taste for taste in why.tastes}
+    assert tastes["year"].value == 2005
+    assert tastes["mood"].value is None
+    assert "ou like 2005 (year)" in why.text
+    assert "around" not in why.text
+
+
+def test_an_explanation_says_that_nothing_is_known(factor_fit):
+    why = factor_fit.explain("films", factor_fit.fold_in({}), "films 8")
+    assert why.nearest == ()
+    assert repr(why) == str(why) == why.text                                # as a notebook shows it
+    assert why.text.splitlines()[1:] == ["Nothing that you rated says much about what you would think of it."]
+
+
+def test_the_bar_is_not_full_before_lists_are_learned(data, monkeypatch):
+    from contextlib import contextmanager
+
+    from pclf.models import pclf as room
+
+    seen = []
+
+    @contextmanager
+    def bar(what, total, **options):
+        yield lambda amount=1.0, note="": seen.append((amount, note, total))
+
+    monkeypatch.setattr(room, "progress", bar)
+    room.PCLF(n_restarts=1, max_iter=5).fit(data)
+    begun = next(i for i, (_, note, _) in enumerate(seen) if note == "lists")
+    assert sum(amount for amount, _, _ in seen[:begun]) < 0.9 * seen[0][2]
+    assert sum(amount for amount, _, _ in seen) <= seen[0][2]
+
+
 def test_explanations_are_of_the_prediction(mixture):
     why = mixture.explain("books", "b1", "books 2")
     assert why.prediction == pytest.approx(mixture.predict("books", "b1", "books 2")[0], rel=1e-5)

@@ -153,6 +153,12 @@ def runs(monkeypatch):
     return seen
 
 
+def test_a_script_without_a_guard_starts_no_processes(data, monkeypatch):
+    """They would run the script again, and so would theirs."""
+    monkeypatch.setattr(importlib.import_module("pclf.evaluate.compare"), "ProcessPoolExecutor", None)
+    assert len(reproduce(["BC-ML"], [5], 2, STANDINS).rows) == 2 * len(STANDINS)
+
+
 def test_rows_have_the_promised_keys_and_values(data):
     rows = small().rows
     assert all(tuple(row) == ROW for row in rows)

@@ -535,7 +535,7 @@ def test_columns_may_be_named_by_domain():
               "books": pd.DataFrame({"kunde": [1], "isbn": ["y"], "rating": [4]})}
     data = Ratings.from_frames(frames, user_col={"films": "utente", "books": "kunde"})
     assert data["books"].users.ids == (1,)
-    with pytest.raises(UnknownNameError, match="unknown domain in user_col 'bookz'"):
+    with pytest.raises(UnknownNameError, match="unknown domain 'bookz' in user_col"):
         Ratings.from_frames(frames, user_col={"bookz": "kunde"})
 
 

@@ -262,3 +262,11 @@ def test_parts_that_do_not_belong_together_are_refused():
         Split(a, b)
     with pytest.raises(DataError, match=r"must have the same scale; got 1 to 5 by 1 and 1 to 10 by 1\. Pass scale="):
         Split(a, Ratings.from_arrays({"a": columns}, scale=(1, 10)))
+
+
+def test_a_split_of_ones_own_says_how_long_its_parts_must_be():
+    data = Ratings.from_arrays({"a": ([1, 1, 2], [1, 2, 1], [5, 4, 3])}, scale=(1, 5))
+    with pytest.raises(DataError, match="the part of 'a' must have a number for each of its 3 ratings"):
+        Split.of(data, {"a": [1, 2]})
+    assert repr(Split.of(data, {"a": [1, 2, 1]}, {"kind": "mine"})) == \
+        "Split(kind='mine'): 2 ratings to learn from, 1 to test"

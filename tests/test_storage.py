@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 import pclf
 from pclf import storage
+from pclf.atomic import check_target, replacing
 from pclf.errors import ModelFileError, OutputError
 
 
@@ -134,8 +135,6 @@ def test_domains_that_were_fitted_apart_come_back_with_as_many_factors_as_each_h
 
 
 def test_a_file_is_as_private_as_the_one_it_replaces_or_as_new_files_are(tmp_path):
-    from pclf.atomic import replacing
-
     old, link = tmp_path / "old", tmp_path / "link"
     old.write_text("x")
     old.chmod(0o600)
@@ -249,3 +248,19 @@ def test_a_disk_that_is_full_while_saving_is_an_error_of_the_family(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert "m could not be written" in done.stdout, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_nobody_may_write_into_is_found_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(OutputError, match=f"model cannot be written: nothing may be written into {tmp_path}"):
+        check_target(tmp_path / "new" / "model")
+
+
+def test_a_file_that_cannot_be_made_is_named_and_not_its_part(tmp_path, monkeypatch):
+    def refused(self, **options):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "touch", refused)
+    with pytest.raises(OutputError, match=r"model cannot be written: Permission denied\.$"), \
+            replacing(tmp_path / "model"):
+        pass

@@ -164,5 +164,5 @@ def test_wrong_times_and_strengths_are_refused_in_words(call, says):
 
 
 def test_an_unknown_domain_of_events_is_guessed():
-    with pytest.raises(UnknownNameError, match="unknown domain in events 'book': did you mean 'books'"):
+    with pytest.raises(UnknownNameError, match="unknown domain 'book' in events: did you mean 'books'"):
         pclf.Ratings.from_frames({"books": {"user": [1], "item": [1]}}, events=["book"])

@@ -105,4 +105,4 @@ def test_from_files_to_settings_to_a_model(tmp_path):
     assert done.returncode == 0, done.stderr
     assert pclf.load(tmp_path / "m").n_factors == 3
     done = run("fit", "films=r.csv", "--set", "n_factor=3", "--out", "m")
-    assert "has no factor" in done.stderr
+    assert "PCLF has no factor: did you mean n_factors? It has" in done.stderr

@@ -12,7 +12,7 @@ import pytest
 import pclf
 from pclf import models
 from pclf.datasets.demo import write_files
-from pclf.errors import ArgumentError, UnknownNameError
+from pclf.errors import ArgumentError, UnknownNameError, did_you_mean
 
 TITLES = {"films": {i: f"Film {i}" for i in range(30)} | {3: "Twins", 4: "Twins"}}
 
@@ -128,6 +128,13 @@ def test_titles_are_names_wherever_ids_are(model):
     lists = model.recommend("films", 1, n=9, candidates=["Film 7", "Film 8", 9], exclude=["Film 9"],
                             exclude_seen=False, boosts={"Film 8": 100.0})
     assert [r.item for r in lists] == [8, 7]
+
+
+def test_a_part_of_a_long_name_finds_it():
+    known = ["Alien (1979)", "Alien: Resurrection (1997)", "Toy Story (1995)", "Heat (1995)"]
+    assert "unknown item 'alien' in 'films': did you mean 'Alien (1979)' or" in did_you_mean("alien", known,
+                                                                                            "item in 'films'")
+    assert "did you mean" not in did_you_mean("zzz", known, "item")
 
 
 def test_a_title_of_two_items_is_not_guessed(model):

@@ -25,7 +25,10 @@ def replacing(path: Path, ours: Callable[[Path], bool] | None = None, what: str 
     path = check_target(path, ours, what)
     _sweep(path)
     part = path.with_name(f"{_prefix(path)}{_here()}-{os.getpid()}-{token_hex(4)}")
-    part.touch(exist_ok=False)
+    try:
+        part.touch(exist_ok=False)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from None
     try:
         mode = stat.S_IMODE((path if path.exists() else part).stat().st_mode)     # of a new file, what the umask says
         yield part
@@ -48,9 +51,14 @@ def check_target(path: Path, ours: Callable[[Path], bool] | None = None, what: s
     try:
         found = target.lstat()
     except FileNotFoundError:
-        return target
+        found = None
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}.") from None
+    folder = next(place for place in target.parents if place.exists())
+    if not os.access(folder, os.W_OK):
+        raise OutputError(f"{path} cannot be written: nothing may be written into {folder}.")
+    if found is None:
+        return target
     if stat.S_ISLNK(found.st_mode):
         raise OutputError(f"{path} is a link that leads to itself; give the name of a file to write.")
     if not stat.S_ISREG(found.st_mode):

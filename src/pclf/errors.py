@@ -93,13 +93,20 @@ def did_you_mean(name: object, known: Iterable[object], what: str) -> str:
 
     >>> did_you_mean("gpuu", ["cpu", "gpu", "reference"], "engine")
     "unknown engine 'gpuu': did you mean 'gpu'? (cpu, gpu, reference)"
+    >>> did_you_mean("Heta", ["Heat"], "item in 'films'")
+    "unknown item 'Heta' in 'films': did you mean 'Heat'? (Heat)"
     """
+    kind, _, place = what.partition(" in ")
+    said = f"unknown {kind} {brief(name)}{f' in {place}' if place else ''}"
     names = list(islice(known, LOOKED_AT))
     spelled = {str(n)[:LONGEST].casefold(): n for n in reversed(names)}
     asked = str(name)[:LONGEST].casefold()
-    close = [brief(spelled[s]) for s in difflib.get_close_matches(asked, spelled, n=3)]
+    similar = difflib.get_close_matches(asked, spelled, n=3)
+    if not similar and len(asked) > 2:                                     # Alien, of Alien (1979)
+        similar = sorted((s for s in spelled if asked in s), key=len)[:3]
+    close = [brief(spelled[s]) for s in similar]
     listed = f" ({', '.join(visible(str(n)[:LONGEST]) for n in names)})" if len(names) <= SHOWN else ""
     if close:
-        return f"unknown {what} {brief(name)}: did you mean {' or '.join(close)}?{listed}"
+        return f"{said}: did you mean {' or '.join(close)}?{listed}"
     known_ones = listed or f" (known are {', '.join(map(brief, names[:3]))} and others)"
-    return f"unknown {what} {brief(name)}{known_ones if names else ''}"
+    return f"{said}{known_ones if names else ''}"

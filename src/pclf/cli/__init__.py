@@ -116,10 +116,22 @@ def _run(debug: bool) -> int:
 
 
 def _as_typed(text: str) -> str:
-    """Advice for Python, user_col=..., as options: --user-col ..."""
-    return re.sub(r"\b(user_col|item_col|rating_col|user_domain|encoding|duplicates|shared_users|scale|"
-                  r"attributes|user_attributes|skip_bad)=(?=\.\.\.|')",
-                  lambda name: f"--{name[1].replace('_', '-')} ", text)
+    """Advice for Python, user_col=... and time_col, as options: --user-col ... and --time-col."""
+    import typer
+
+    from pclf.cli.commands import app
+
+    group: Any = typer.main.get_command(app)
+    flags = {option.name: getattr(option, "is_flag", False) for one in group.commands.values() for option in one.params}
+
+    def typed(found: re.Match[str]) -> str:
+        name, value = found[1], found[2]
+        if "_" not in name and (flags[name] or not value):             # a word that means what it says
+            return found[0]
+        option = f"--{name.replace('_', '-')}"
+        return option if flags[name] or not value else f"{option} {'auto' if value == '=True' else ''}"
+
+    return re.sub(rf"(?<![\w'\"])({'|'.join(flags)})(=True\b|=(?=\.\.\.|')|(?![\w='\"]))", typed, text)
 
 
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,

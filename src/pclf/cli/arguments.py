@@ -77,13 +77,14 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
                 duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events, time_col=time_col,
                 weight_col=weight_col, half_life=half_life is not None, skip_bad=skip_bad)
         return datasets.load(files[0])
-    paths = pairs(files, "DOMAIN=FILE")
+    paths = pairs(files, "files of ratings")
     of_events = list(paths) if events else [name for name, file in paths.items() if file.endswith(":events")]
     if len(of_events) == len(paths):
         _refuse("events go without", rating_col=rating_col, scale=scale, duplicates=duplicates != "error")
     by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
     return Ratings.from_files(
-        {name: file.removesuffix(":events") for name, file in paths.items()}, events=of_events, encoding=encoding,
+        {name: file.removesuffix(":events") for name, file in paths.items()}, events=of_events,
+        encoding=_encoding(encoding),
         user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
         time_col=_wanted(time_col), weight_col=_wanted(weight_col), half_life=half_life,
         scale={name: _scale(name, value) for name, value in by_name.items()} or None, shared_users=shared_users,
@@ -93,7 +94,8 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
 
 
-def read_like(data: "Ratings", files: Sequence[str], encoding: str) -> "Ratings":
+def read_like(data: "Ratings", files: Sequence[str], encoding: str, user_col: str | None = None,
+              item_col: str | None = None, rating_col: str | None = None) -> "Ratings":
     """Ratings or events from NAME=FILE words, on the scales of ratings that are there."""
     from pclf.data.ratings import Ratings
 
@@ -101,7 +103,9 @@ def read_like(data: "Ratings", files: Sequence[str], encoding: str) -> "Ratings"
     for name in paths:
         data[name]                                          # an unknown name is guessed there
     events = [name for name in paths if data[name].events]
-    return Ratings.from_files(paths, events=events, encoding=encoding, duplicates="last", levels=data.n_levels,
+    return Ratings.from_files(paths, events=events, encoding=_encoding(encoding), duplicates="last",
+                              levels=data.n_levels,
+                              user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
                               scale={name: data[name].scale for name in paths if name not in events} or None)
 
 
@@ -113,7 +117,7 @@ def rating_files(files: Sequence[str], *, engine: str, user_col: str | None, ite
     """Files, folders and patterns from NAME=PATH words, to be read in parts."""
     from pclf.data.parts import RatingFiles
 
-    paths = pairs(files, "DOMAIN=FILE")
+    paths = pairs(files, "files of ratings")
     _refuse(f"--engine {engine} goes without", attributes=attributes, user_attributes=user_attributes,
             time_col=time_col, weight_col=weight_col, half_life=half_life is not None,
             events=events or any(path.endswith(":events") for path in paths.values()))
@@ -136,6 +140,11 @@ def _column(text: str | None) -> str | dict[str, str] | None:
     return pairs(text.split(","), "a column", "COLUMN", "books=reader") if text and "=" in text else text
 
 
+def _encoding(text: str) -> str | dict[str, str]:
+    """An encoding, or DOMAIN=ENCODING,DOMAIN=ENCODING."""
+    return pairs(text.split(","), "an encoding", "ENCODING", "books=latin-1") if "=" in text else text
+
+
 def _refuse(why: str, **options: Any) -> None:
     """An option that would be ignored is an error, never silence."""
     for name, given in options.items():
@@ -151,22 +160,23 @@ def _scale(name: str, text: str) -> tuple[float, ...]:
     return tuple(float(x) for x in re.findall(rf"(?:^|[-:,])({NUMBER})", text))
 
 
-def read_pairs(path: Path, users: Any, items: Any) -> tuple[list[Any], list[Any]]:
+def read_pairs(path: Path, users: Any, items: Any, user_col: str | None = None,
+               item_col: str | None = None) -> tuple[list[Any], list[Any]]:
     """The columns of users and items, as ids of these vocabularies."""
-    columns = _read(path, ("user_col", "item_col"), "utf-8")
+    columns = _read(path, {"user_col": user_col, "item_col": item_col}, "utf-8")
     user, item = (alike(ids, known) for ids, known in zip(columns, (users, items), strict=True))
     return user, item
 
 
-def read_items(path: Path, items: Any) -> list[Any]:
+def read_items(path: Path, items: Any, item_col: str | None = None) -> list[Any]:
     """A column of items, as ids of a vocabulary."""
-    ids, = _read(path, ("item_col",), "utf-8")
+    ids, = _read(path, {"item_col": item_col}, "utf-8")
     return alike(ids, items)
 
 
-def read_users(path: Path, users: Any) -> list[Any]:
+def read_users(path: Path, users: Any, user_col: str | None = None) -> list[Any]:
     """A column of users, as ids of a vocabulary."""
-    ids, = _read(path, ("user_col",), "utf-8")
+    ids, = _read(path, {"user_col": user_col}, "utf-8")
     return alike(ids, users)
 
 
@@ -175,11 +185,11 @@ def alike(ids: list[Any], vocabulary: Any) -> list[Any]:
     return [id if id is None or id in vocabulary else str(id) for id in ids] if vocabulary.kind == "str" else ids
 
 
-def _read(path: Path, roles: Sequence[str], encoding: str) -> list[list[Any]]:
-    """Columns of a file, found by the usual names, with ids as ratings files have them."""
+def _read(path: Path, names: dict[str, str | None], encoding: str) -> list[list[Any]]:
+    """Columns of a file, found by their names or the usual ones, with ids as ratings files have them."""
     from pclf.data import files
 
-    return [column.values() for column in files.read(path, dict.fromkeys(roles), encoding)]
+    return [column.values() for column in files.read(path, names, encoding)]
 
 
 def find_id(vocabulary: Any, text: str, what: str) -> Hashable:
@@ -191,14 +201,16 @@ def find_id(vocabulary: Any, text: str, what: str) -> Hashable:
 
 
 def find_item(domain: "Domain", text: str) -> Hashable:
-    """An item by id or title; part of a title will do where it is part of only one."""
+    """An item by id or title, with or without what stands in brackets after it, Alien for Alien (1979). Part of a title
+    will do where it is part of only one."""
     for candidate in readings(text):
         if candidate in domain.items:
             return candidate
     titles = [domain.title(c) for c in range(domain.n_items)]
     folded = text.casefold()
     exact = [c for c, t in enumerate(titles) if t.casefold() == folded]
-    found = exact or [c for c, t in enumerate(titles) if folded in t.casefold()]
+    bare = [c for c, t in enumerate(titles) if t.casefold().startswith(f"{folded} (")]
+    found = exact or bare or [c for c, t in enumerate(titles) if folded in t.casefold()]
     if len(found) == 1:
         return domain.items.decode(found)[0]  # type: ignore[no-any-return]
     if exact:

@@ -1,5 +1,6 @@
 """The commands, one function each. Heavy imports happen inside, so that `pclf --help` answers at once."""
 
+import difflib
 import json
 import math
 import sys
@@ -14,8 +15,8 @@ from pclf.tables import Table
 
 app = typer.Typer(
     name="pclf", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-    help="Cross-domain recommendation from ratings alone: several catalogues, no shared users needed.",
-    epilog="Start here: pclf demo. Every command takes --json for scripts and --debug for tracebacks.",
+    help="Recommendations that cross catalogues, such as films and books. They need no common users.",
+    epilog="Start here: pclf demo. Every command but serve takes --json for scripts, and --debug for tracebacks.",
 )
 
 Files = Annotated[list[str], typer.Argument(metavar="DOMAIN=FILE...", help="Ratings of each domain: CSV, TSV or "
@@ -38,11 +39,13 @@ WeightCol = Annotated[str | None, typer.Option(help="Column of the strength of e
 HalfLife = Annotated[float | None, typer.Option(help="Days after which an event counts half; needs --time-col.")]
 ScaleOption = Annotated[list[str], typer.Option(help="DOMAIN=LOW-HIGH, such as books=1-10, or LOW:HIGH:STEP; "
                                                 "inferred by default.")]
-Encoding = Annotated[str, typer.Option(help="Of the text files, such as latin-1.")]
+Encoding = Annotated[str, typer.Option(help="Encoding of text files, such as latin-1, or DOMAIN=ENCODING,...")]
 UnknownIds = Annotated[str | None, typer.Option("--unknown", help="What to do about ids that the model does not know: "
                                                 "skip (the default for tables), newcomer, or error (the default for "
                                                 "one).")]
 UserDomain = Annotated[str | None, typer.Option(help="Where to look the user up.")]
+UserColumn = Annotated[str | None, typer.Option("--user-col", help="Column of users in the table; guessed by default.")]
+ItemColumn = Annotated[str | None, typer.Option("--item-col", help="Column of items in tables; guessed by default.")]
 Titles = Annotated[list[str], typer.Option(help="DOMAIN=FILE with item ids and a column `title`.")]
 ItemAttributes = Annotated[list[str], typer.Option("--attributes", help="DOMAIN=FILE with item ids and what is known "
                                                    "about the items: genre, year, ...")]
@@ -75,7 +78,8 @@ def demo(seed: Seed = 0,
          files: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write movies.csv, books.csv and what "
                                                     "is known about them there instead, to try commands on.")] = None,
          as_json: AsJson = False) -> None:
-    """Fit three generated catalogues, compare with other models, and recommend across them."""
+    """Fit three generated catalogues and recommend across them. A table compares what is predicted with the simplest
+    ways to predict it."""
     if files is not None:
         from pclf.datasets.demo import write_files
 
@@ -88,7 +92,7 @@ def demo(seed: Seed = 0,
 
 @app.command(epilog="Example: pclf datasets --json")
 def datasets(as_json: AsJson = False) -> None:
-    """List the data sets of the catalogue: size, licence, citation, and whether they are here."""
+    """List the data sets that pclf knows. It shows their sizes, licences and citations, and whether they are here."""
     from pclf import datasets as catalogue
 
     entries = [catalogue.info(name) for name in catalogue.names()]
@@ -135,10 +139,11 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         add: Annotated[bool, typer.Option("--add", help="With --from: the files hold what is new, and the model's own "
                                           "ratings stay.")] = False,
         force: Force = False, as_json: AsJson = False) -> None:
-    """Learn a model from one file of ratings, or events, a domain, and save it."""
+    """Learn a model from files, and save it. Each domain has one file of ratings, or of events."""
     from pclf import models
     from pclf.atomic import check_target
     from pclf.data.update import updated
+    from pclf.models.mixture import Mixture
     from pclf.storage import is_model
 
     settings: dict[str, Any] = {
@@ -165,18 +170,22 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
     if work is not None or memory is not None or master is not None:
         raise typer.BadParameter("--work, --memory and --master are for --engine disk and spark: leave them out.")
     check_target(out, None if force else is_model, "a model")
-    data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
-                 attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
-                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
-                 time_col=time_col, weight_col=weight_col, half_life=half_life, skip_bad=skip_bad)
     before = models.load(previous) if previous is not None else None
     if before is None and add:
         raise typer.BadParameter("--add goes with --from MODEL, to which the files are added.")
     if before is not None:
         before._check_users_here("a model to go on from")
-        data = updated(before.data_, data) if add else data
         model = type(before).__name__ if model == "PCLF" else model
-    fitted = _fitted(model, data, engine, threads, seed, before, **settings)
+    unfitted = _model(model, settings, before)                          # before files are read: they may be long
+    if not isinstance(unfitted, Mixture) and (engine != "auto" or threads is not None):
+        raise typer.BadParameter(f"{type(unfitted).__name__} has no engine and no threads to choose.")
+    data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, titles=titles,
+                 attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
+                 shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
+                 time_col=time_col, weight_col=weight_col, half_life=half_life, skip_bad=skip_bad)
+    if before is not None and add:
+        data = updated(before.data_, data)
+    fitted = _fitted(unfitted, data, engine, threads, seed, before)
     fitted.save(out, force=force)
     row = {"model": type(fitted).__name__, "out": str(out), "ratings": data.n_ratings,
            "domains": {n: len(d) for n, d in data.domains.items()}, "iterations": getattr(fitted, "n_iter_", None)}
@@ -197,11 +206,13 @@ def tune(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="TO
          user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
          shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
          skip_bad: SkipBad = 0, config: Config = None, force: Force = False, as_json: AsJson = False) -> None:
-    """Search for settings of a model on training ratings, and say whether the defaults are better. Run again, it goes
-    on."""
+    """Search for better settings of a model. It needs training ratings alone, and says whether the defaults are better.
+    Run it again, and it goes on."""
     from pclf.atomic import check_target, replacing
+    from pclf.evaluate.tuning import tunable
     from pclf.evaluate.tuning import tune as search
 
+    tunable(model)
     check_target(out, None if force else lambda path: path.suffix == ".toml", "settings, in a file that ends in .toml")
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale, attributes=attributes,
                  user_attributes=user_attributes, shared_users=shared_users, shared_items=shared_items,
@@ -223,13 +234,15 @@ def compare_models(old: Annotated[Path, typer.Argument(metavar="OLD", help="The 
                    new: Annotated[Path, typer.Argument(metavar="NEW", help="The model that may take its place.")],
                    test: Annotated[list[str], typer.Option(help="DOMAIN=FILE of ratings, or events, that neither model "
                                                            "has seen; may be repeated.")],
+                   user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
                    encoding: Encoding = "utf-8", as_json: AsJson = False) -> None:
-    """Which of two models is better on ratings that neither has seen: whether to ship the new one."""
+    """Say which of two models is better on new ratings. They should be new to both models. It says whether to ship the
+    new one."""
     from pclf import models
     from pclf.evaluate.shipping import compare_models as compared
 
     first, second = models.load(old), models.load(new)
-    found = compared(first, second, arguments.read_like(first.data_, test, encoding))
+    found = compared(first, second, arguments.read_like(first.data_, test, encoding, user_col, item_col, rating_col))
     return _json(found.to_dict()) if as_json else print(visible(str(found)))
 
 
@@ -237,7 +250,8 @@ def compare_models(old: Annotated[Path, typer.Argument(metavar="OLD", help="The 
 def predict(model: ModelPath, domain: DomainName,
             user: Annotated[str | None, typer.Option(help="User id, of any domain.")] = None,
             item: Annotated[list[str], typer.Option(help="Item id or title; may be repeated.")] = [],  # noqa: B006
-            pairs: Annotated[Path | None, typer.Option(help="A table with the columns user_id and item_id.")] = None,
+            pairs: Annotated[Path | None, typer.Option(help="A table with a column of users and one of items.")] = None,
+            user_col: UserColumn = None, item_col: ItemColumn = None,
             rule: Annotated[str, typer.Option(help="mean (squared error) or median (absolute error).")] = "mean",
             user_domain: UserDomain = None, unknown: UnknownIds = None,
             out: OutFile = None, force: Force = False,
@@ -256,7 +270,7 @@ def predict(model: ModelPath, domain: DomainName,
         known = fitted._domain(user_domain or domain).users
         if fitted.users_ is not None:
             known = fitted.users_.some(user_domain or domain)
-        users, items = arguments.read_pairs(pairs, known, target.items)
+        users, items = arguments.read_pairs(pairs, known, target.items, user_col, item_col)
     else:
         items = [arguments.find_item(target, text) for text in item]
         users = [_find_user(fitted, domain, str(user), user_domain, unknown or "error")] * len(items)
@@ -284,15 +298,17 @@ def recommend(model: ModelPath, domain: DomainName,
                                                           " the model has.")] = None,
               candidates: Annotated[Path | None, typer.Option(help="A table of the items to choose from.")] = None,
               exclude: Annotated[Path | None, typer.Option(help="A table of items to leave out.")] = None,
-              min_ratings: Annotated[int, typer.Option(min=0, help="Leave out items with fewer.")] = 0,
-              diversity: Annotated[float, typer.Option(help="0, the best items, to 1, items unlike each other.")] = 0.0,
-              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N, such as genre=2: so many with one "
-                                                         "value.")] = [],  # noqa: B006
+              user_col: UserColumn = None, item_col: ItemColumn = None,
+              min_ratings: Annotated[int, typer.Option(min=0, help="Leave out items that have fewer ratings.")] = 0,
+              diversity: Annotated[float, typer.Option(help="From 0, the best items, to 1, items unlike each "
+                                                      "other.")] = 0.0,
+              at_most: Annotated[list[str], typer.Option(help="ATTRIBUTE=N: at most N items that share a value, "
+                                                         "such as genre=2.")] = [],  # noqa: B006
               explain: Annotated[bool, typer.Option(help="Say why the first item is recommended.")] = False,
               user_domain: UserDomain = None, unknown: UnknownIds = None,
               out: OutFile = None, force: Force = False,
               as_json: AsJson = False) -> None:
-    """Recommend items of a domain to a user of any domain, to a guest, or to everyone."""
+    """Recommend items of a domain to one person or to everybody. They may be users of any domain, or guests."""
     import numpy as np
 
     from pclf.data.scale import written
@@ -303,8 +319,8 @@ def recommend(model: ModelPath, domain: DomainName,
     many = everyone or users is not None
     if many and explain:
         raise typer.BadParameter(f"--explain is for one person: leave out {'--all' if everyone else '--users'}.")
-    allowed = arguments.read_items(candidates, target.items) if candidates else None
-    left_out = arguments.read_items(exclude, target.items) if exclude else []
+    allowed = arguments.read_items(candidates, target.items, item_col) if candidates else None
+    left_out = arguments.read_items(exclude, target.items, item_col) if exclude else []
     shape: dict[str, Any] = {
         "rank_by": rank_by, "candidates": allowed, "exclude": left_out, "min_ratings": min_ratings,
         "diversity": diversity, "at_most": arguments.counts(at_most, "--at-most"), "user_domain": user_domain}
@@ -315,7 +331,7 @@ def recommend(model: ModelPath, domain: DomainName,
         known = fitted._domain(user_domain or domain).users
         if fitted.users_ is not None:
             known = fitted.users_.some(user_domain or domain)
-        asked = arguments.read_users(users, known) if users else None
+        asked = arguments.read_users(users, known, user_col) if users else None
         lists = fitted.recommend(domain, asked, n=n, unknown=unknown or "skip", **shape)
         return _write(lists.to_arrow(), out, force, as_json)
     if guest:
@@ -337,7 +353,7 @@ def recommend(model: ModelPath, domain: DomainName,
     if out is not None:
         _write(lists.to_arrow(), out, force, as_json)
     else:
-        digits = 2 if target.scale.n < 2 else max(2, 2 - math.floor(math.log10(min(np.diff(target.scale.values)))))
+        digits = 2 if target.scale.n < 2 else max(2, 1 - math.floor(math.log10(min(np.diff(target.scale.values)))))
         rating = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
         columns: list[tuple[str, Any]] = []
         if found and found[0].liked is not None:
@@ -358,16 +374,17 @@ def evaluate(files: Files,
                                                    "last-N (of each user); these need --time-col.")] = "given-10",
              models: Annotated[str | None, typer.Option(help="Models to compare, with commas; by default "
                                                         "Popular,EASE,Bias,FMM,RMGM,PCLF; no Bias for events.")] = None,
-             repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 3,
+             repeats: Annotated[int, typer.Option(min=1, help="How many splits are drawn.")] = 3,
              seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
              scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
              user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
              shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
              events: Events = False, time_col: TimeCol = None, weight_col: WeightCol = None, half_life: HalfLife = None,
              skip_bad: SkipBad = 0, config: Config = None, as_json: AsJson = False) -> None:
-    """Measure models on held-out ratings, or lists on held-out events, of your data, with paired tests."""
+    """Compare models on held-out ratings of your data. Of events, lists are compared. Paired tests say what is sure."""
     from pclf.cli import reports
 
+    reports.check(protocol, models)
     data = _read(files, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
                  attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
                  shared_items=shared_items, duplicates=duplicates, encoding=encoding, events=events,
@@ -379,14 +396,15 @@ def evaluate(files: Files,
 @app.command(epilog="Example: pclf audit movies=movies.csv books=books.csv --repeats 2")
 def audit(files: Files,
           given: Annotated[int, typer.Option(min=1, help="Ratings, or events, that a held-out user keeps.")] = 10,
-          repeats: Annotated[int, typer.Option(min=1, help="Splits.")] = 5,
+          repeats: Annotated[int, typer.Option(min=1, help="How many splits are drawn.")] = 5,
           seed: Seed = 0, user_col: UserCol = None, item_col: ItemCol = None, rating_col: RatingCol = None,
           scale: ScaleOption = [], attributes: ItemAttributes = [],  # noqa: B006
           user_attributes: UserAttributes = [], shared_users: SharedUsers = False,  # noqa: B006
           shared_items: SharedItems = False, duplicates: Duplicates = "error", encoding: Encoding = "utf-8",
           events: Events = False, time_col: TimeCol = None, weight_col: WeightCol = None, half_life: HalfLife = None,
           skip_bad: SkipBad = 0, config: Config = None, as_json: AsJson = False) -> None:
-    """Does pooling help? Each domain with and without the others, against a shuffled control."""
+    """Measure whether pooling your domains helps. Each is predicted with and without the others, and against a shuffled
+    control."""
     from pclf.engines.cpu import cores
     from pclf.evaluate.audit import audit as run_audit
 
@@ -405,13 +423,14 @@ def reproduce(pair: Annotated[list[str], typer.Option(help="BC-EM, BC-ML or ML-E
               models: Annotated[str, typer.Option(help="Systems, with commas.")] = "NMF,FMM,RMGM,PCLF,CBT,TALMUD,BIAS",
               preset: Annotated[str, typer.Option(help="paper (its settings), best (the defaults) or both.")] = "paper",
               out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; a run goes on from there.")] = None,
-              jobs: Annotated[int | None, typer.Option(help="Processes; one a core by default.")] = None,
+              jobs: Annotated[int | None, typer.Option(min=1, help="Processes; one a core by default.")] = None,
               as_json: AsJson = False) -> None:
-    """The paper's Tables 1 to 3 and its weight figure, from real data."""
+    """Repeat the paper's experiment on real data. It makes Tables 1 to 3 and the figure of weights."""
+    from pclf.engines.cpu import cores
     from pclf.evaluate import paper, protocol
 
     found = paper.reproduce(pair or tuple(protocol.PAIRS), given or protocol.GIVENS, repeats,
-                            [name.strip().upper() for name in models.split(",")], preset, out, n_jobs=jobs,
+                            [name.strip().upper() for name in models.split(",")], preset, out, n_jobs=jobs or cores(),
                             progress=True)
     if as_json:
         return _json(found.rows)
@@ -460,7 +479,8 @@ def serve(model: Annotated[Path | None, typer.Argument(metavar="[MODEL]", help="
           log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
           new_key: Annotated[str | None, typer.Option(help="read or write: make a key, show it, and stop.")] = None,
           seed: Seed = 0) -> None:
-    """Answer over HTTP, learn from what people say, refit by night, with a page to look at."""
+    """Answer over HTTP, and learn from what people say. The model is fitted again by night, and there is a page to look
+    at."""
     from pclf.cli import serve as service
 
     settings = {"db": db or ("sqlite:///pclf-demo.db" if demo else "sqlite:///pclf.db"), "models": models, "host": host,
@@ -497,7 +517,8 @@ def bench(quick: Annotated[bool, typer.Option("--quick", help="The main figures,
 
 @app.command(epilog="Example: pclf doctor")
 def doctor(as_json: AsJson = False) -> None:
-    """Say what is installed, which engines work here and why not, threads, memory, data found."""
+    """Say what is installed and which engines work here. It also shows threads, memory, and the data sets that it
+    found."""
     from pclf.cli import reports
 
     rows = reports.doctor()
@@ -544,20 +565,16 @@ def _fit_on_disk(name: str, files: Any, out: Path, engine: str, threads: int | N
     print(visible(f"{row['model']} of {n:,} ratings in {len(model.data_.domains)} domain(s) -> {out}"))
 
 
-def _fitted(name: str, data: Any, engine: str, threads: int | None, seed: int, before: Any = None,
-            **settings: Any) -> Any:
+def _fitted(model: Any, data: Any, engine: str, threads: int | None, seed: int, before: Any) -> Any:
     """A fitted model, which goes on from another where that is given."""
     from pclf.models.mixture import Mixture
 
-    model = _model(name, settings, before)
-    if not isinstance(model, Mixture) and (engine != "auto" or threads is not None):
-        raise typer.BadParameter(f"{type(model).__name__} has no engine and no threads to choose.")
-    if isinstance(model, Mixture):
-        model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True, previous=before)
-        if model.interrupted_:
-            raise KeyboardInterrupt
-        return model
-    return model.fit(data, random_state=seed)
+    if not isinstance(model, Mixture):
+        return model.fit(data, random_state=seed)
+    model.fit(data, engine=engine, n_threads=threads, random_state=seed, verbose=True, previous=before)
+    if model.interrupted_:
+        raise KeyboardInterrupt
+    return model
 
 
 def _model(name: str, settings: dict[str, Any], before: Any = None) -> Any:
@@ -573,8 +590,9 @@ def _model(name: str, settings: dict[str, Any], before: Any = None) -> Any:
         given["n_item_clusters"] = given.pop("n_specific_clusters")
     for key in given:
         if key not in known:
-            what = key.removeprefix("n_").replace("_", " ")
-            raise typer.BadParameter(f"{type(model).__name__} has no {what}. It has {', '.join(known)}.")
+            what, guess = key.removeprefix("n_").replace("_", " "), difflib.get_close_matches(key, known, 1)
+            raise typer.BadParameter(f"{type(model).__name__} has no {what}"
+                                     f"{f': did you mean {guess[0]}?' if guess else '.'} It has {', '.join(known)}.")
     return model.set_params(**given)
 
 

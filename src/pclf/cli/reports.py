@@ -13,6 +13,15 @@ import typer
 from pclf.tables import Table
 
 
+def check(protocol: str, names: str | None) -> None:
+    """Wrong words are found before files are read, which may be long."""
+    from pclf import models
+
+    _protocol(protocol)
+    for name in names.split(",") if names else ():
+        models.create(name.strip())
+
+
 def evaluate(data: Any, protocol: str, names: str | None, repeats: int, seed: int) -> tuple[dict[str, Any], str]:
     """Scores of the models and paired tests of the last one against the others: as rows, and in words."""
     from pclf import models
@@ -49,16 +58,20 @@ def _in_words(pairs: Iterable[Any]) -> str:
 def splits(data: Any, protocol: str, repeats: int, seed: int) -> Iterable[Any]:
     from pclf.data.splits import by_time, given_n, hold_out, last_n
 
-    match = re.fullmatch(r"(given|holdout|latest|last)-(\d+)", protocol)
-    if not match or int(match[2]) < 1:
-        raise typer.BadParameter(f"--protocol must be given-N, such as given-5, last-N, or holdout-P or latest-P for "
-                                 f"P percent; got {protocol!r}.")
-    number = int(match[2])
-    if match[1] in ("latest", "last"):                                  # nothing is drawn, so there is one split
-        return [by_time(data, number / 100) if match[1] == "latest" else last_n(data, number)]
-    if match[1] == "given":
+    kind, number = _protocol(protocol)
+    if kind in ("latest", "last"):                                      # nothing is drawn, so there is one split
+        return [by_time(data, number / 100) if kind == "latest" else last_n(data, number)]
+    if kind == "given":
         return (given_n(data, number, seed=seed + i) for i in range(repeats))
     return (hold_out(data, number / 100, seed=seed + i) for i in range(repeats))
+
+
+def _protocol(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(given|holdout|latest|last)-(\d+)", text)
+    if not match or int(match[2]) < 1:
+        raise typer.BadParameter(f"--protocol must be given-N, such as given-5, last-N, or holdout-P or latest-P for "
+                                 f"P percent; got {text!r}.")
+    return match[1], int(match[2])
 
 
 def doctor() -> dict[str, str]:

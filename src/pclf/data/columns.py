@@ -168,7 +168,8 @@ def numbers(column: Coded, where: str, what: str = "ratings") -> NDArray[np.floa
         else:
             found = column.distinct.cast("float64").to_numpy(zero_copy_only=False)
     except (ValueError, TypeError):   # of which Arrow's are children
-        found = np.array([_float(v) for v in python_values(column.distinct)])
+        values = python_values(column.distinct)
+        found = np.array([_float(v) for v in (with_points(values) if decimal_commas(values) else values)])
     bad = ~np.isfinite(found)
     if bad.any():
         rows = np.isin(column.codes, np.flatnonzero(bad))
@@ -176,6 +177,20 @@ def numbers(column: Coded, where: str, what: str = "ratings") -> NDArray[np.floa
         raise DataError(f"{where}: {what} must be finite numbers; got {brief(got)} {column.where(rows)}. "
                         f"Drop or correct these rows first.")
     return found
+
+
+def decimal_commas(values: Sequence[Any]) -> bool:
+    """Whether all values with a comma are numbers with a decimal comma, 4,5, as half of Europe writes them.
+
+    Three digits after a comma may be thousands: nobody says what 1,234 is.
+    """
+    commas = [v for v in values if isinstance(v, str) and "," in v]
+    return bool(commas) and all(len(v) < 400 and re.fullmatch(r"\s*[-+]?\d+,(\d{1,2}|\d{4,})\s*", v, re.ASCII)
+                                for v in commas)
+
+
+def with_points(values: Sequence[Any]) -> list[Any]:
+    return [v.replace(",", ".") if isinstance(v, str) else v for v in values]
 
 
 def check_present(column: Coded, what: str) -> None:

@@ -204,8 +204,9 @@ def _learn_text(name: str, domains: tuple[str, ...], texts: Any) -> ColumnInfo:
     given = len(texts) - texts.null_count
     distinct = pc.count_distinct(pc.utf8_lower(texts)).as_py()
     if distinct > UNIQUE * given and distinct > 1:
+        lists = pc.sum(pc.match_substring(texts, ",")).as_py() > given / 2
         raise LeftOutError(f"nearly every one is another ({distinct:,} values of {given:,}): names or sentences, no "
-                            f"categories")
+                            f"categories{'; if they are lists, write a|b and not a,b' if lists else ''}")
     return _categories(name, "category", domains, texts)
 
 

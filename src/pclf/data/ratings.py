@@ -29,6 +29,7 @@ from pclf.errors import DataError, UnknownNameError, did_you_mean
 __all__ = ["Domain", "Options", "Ratings", "Scale", "Vocabulary"]
 
 Column = str | Mapping[str, str] | None      # the name of a column, for all domains or by domain
+Encoding = str | Mapping[str, str]           # of text files, for all domains or by domain
 Wanted = str | Mapping[str, str] | bool      # the same; True: the one with a usual name; False: none
 
 POLICIES = ("error", "last", "mean")
@@ -153,8 +154,8 @@ class Ratings:
     @classmethod
     def from_files(cls, paths: Mapping[str, str | os.PathLike[str]], *, user_col: Column = None,
                    item_col: Column = None, rating_col: Column = None, time_col: Wanted = False,
-                   weight_col: Wanted = False, events: Iterable[str] = (), encoding: str = "utf-8", skip_bad: int = 0,
-                   **options: Unpack[Options]) -> "Ratings":
+                   weight_col: Wanted = False, events: Iterable[str] = (), encoding: Encoding = "utf-8",
+                   skip_bad: int = 0, **options: Unpack[Options]) -> "Ratings":
         """From a file for each domain: .csv, .tsv, .dat, .data, .txt (each also .gz) or .parquet; a folder of such
         files; or a pattern such as ratings-*.csv.
 
@@ -162,7 +163,8 @@ class Ratings:
         columns are user, item, rating, and time where that is asked for. Ids are numbers where all of them are, and
         else text. Times, and strengths of events, are read where `time_col` and `weight_col` are given, by name or as
         True for the usual names. events: the domains without ratings, see `from_events`. skip_bad: how many rows with
-        too many or too few fields may be left out of a domain, which are counted; one more is an error.
+        too many or too few fields may be left out of a domain, which are counted; one more is an error. encoding: of
+        the text files of all domains, or {domain: encoding}, and "utf-8" for the others.
         """
         from pclf.data import files
 
@@ -171,14 +173,14 @@ class Ratings:
 
         def read(name: str, path: str | os.PathLike[str]) -> dict[str, Coded]:
             roles = _of_domain(names, name, paths, events)
-            return dict(zip(roles, files.read(path, roles, encoding, skip_bad), strict=True))
+            return dict(zip(roles, files.read(path, roles, _encoding_of(encoding, name), skip_bad), strict=True))
 
         return _made(paths, read, "path", names, encoding, **options)
 
     @classmethod
     def from_events(cls, logs: Mapping[str, Any], *, user_col: Column = None, item_col: Column = None,
                     time_col: Wanted = False, weight_col: Wanted = False, half_life: float | None = None,
-                    encoding: str = "utf-8", shared_users: bool = False, shared_items: bool = False,
+                    encoding: Encoding = "utf-8", shared_users: bool = False, shared_items: bool = False,
                     titles: Mapping[str, Mapping[Any, str] | str | os.PathLike[str]] | None = None,
                     attributes: Mapping[str, Any] | None = None,
                     user_attributes: Mapping[str, Any] | None = None) -> "Ratings":
@@ -196,7 +198,7 @@ class Ratings:
         def read(name: str, log: Any) -> dict[str, Coded]:
             roles = _of_domain(names, name, logs)
             if isinstance(log, (str, os.PathLike)):
-                columns = files.read(log, roles, encoding)
+                columns = files.read(log, roles, _encoding_of(encoding, name))
             elif isinstance(log, tuple):
                 if len(log) != len(roles):
                     what = ", ".join(ROLE[role] for role in roles)
@@ -360,7 +362,7 @@ class Ratings:
 
 
 def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Coded]], what: str,
-          names: Mapping[str, Column | Wanted] | None = None, encoding: str = "utf-8", *,
+          names: Mapping[str, Column | Wanted] | None = None, encoding: Encoding = "utf-8", *,
           scale: Any = None, levels: int | None = None, shared_users: bool = False,
           shared_items: bool = False, duplicates: str = "error",
           titles: Mapping[str, Mapping[Any, str] | str | os.PathLike[str]] | None = None,
@@ -372,7 +374,8 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Co
                         + (f" with the keys {list(sources)[:5]}" if isinstance(sources, Mapping) else ""))
     if duplicates not in POLICIES:
         raise UnknownNameError(did_you_mean(duplicates, POLICIES, "policy for duplicates"))
-    for name in [*(scale if isinstance(scale, Mapping) else ()), *(titles or ())]:
+    for name in [*(scale if isinstance(scale, Mapping) else ()), *(titles or ()),
+                 *(encoding if isinstance(encoding, Mapping) else ())]:
         if name not in sources:
             raise UnknownNameError(did_you_mean(name, sources, "domain"))
     if levels is not None:
@@ -380,7 +383,7 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Co
     scales = {name: as_scale(scale, name) for name in sources}
     item_cols = {name: _of_domain({"item_col": (names or {}).get("item_col")}, name, sources)["item_col"]
                  for name in titles or ()}
-    shown: dict[str, Any] = {name: read_titles(given, encoding, item_cols[name])
+    shown: dict[str, Any] = {name: read_titles(given, _encoding_of(encoding, name), item_cols[name])
                              if isinstance(given, (str, os.PathLike)) else given
                              for name, given in (titles or {}).items()}
     domains = {name: _domain(name, read(name, source), scales[name], duplicates, shown.get(name), half_life)
@@ -403,8 +406,13 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Co
             role = f"{one}_col"
             named = {name: _of_domain({role: (names or {}).get(role)}, name, domains)[role] for name in domains}
             rows = getattr(made, f"{one}_rows") if getattr(made, f"shared_{whose}") else None
-            known[key], domains = attributes_of(given, domains, whose, named, encoding, rows)
+            known[key], domains = attributes_of(
+                given, domains, whose, named, {name: _encoding_of(encoding, name) for name in domains}, rows)
     return replace(made, domains=domains, **known) if known else made
+
+
+def _encoding_of(encoding: Encoding, domain: str) -> str:
+    return encoding.get(domain, "utf-8") if isinstance(encoding, Mapping) else encoding
 
 
 def _domain(name: str, columns: Mapping[str, Coded], scale: Scale | None, duplicates: str,

@@ -56,10 +56,14 @@ class Split:
         if set(parts) != set(data.domains):
             raise DataError(f"a split must part every domain ({', '.join(data.domains)}); got "
                             f"{', '.join(parts) or 'none'}")
-        known = {name: _as_parts(np.asarray(part), name) for name, part in parts.items()}
+        known = {name: _as_parts(np.asarray(part), name, len(data[name])) for name, part in parts.items()}
         return cls(data.select({name: part == TRAIN for name, part in known.items()}),
                    data.select({name: part == TEST for name, part in known.items()}),
                    {**recipe, "fingerprint": data.fingerprint}, known)
+
+    def __repr__(self) -> str:
+        kept = ", ".join(f"{name}={value!r}" for name, value in self.recipe.items() if name != "fingerprint")
+        return f"Split({kept}): {self.train.n_ratings:,} ratings to learn from, {self.test.n_ratings:,} to test"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write which ratings are which, a byte a rating. An older file stays whole until the new one is."""
@@ -94,8 +98,11 @@ class Split:
         return cls.of(data, parts, recipe)
 
 
-def _as_parts(part: NDArray[Any], name: str) -> Part:
-    """Whole numbers of any type as bytes."""
+def _as_parts(part: NDArray[Any], name: str, n: int) -> Part:
+    """Whole numbers of any type as bytes, one for each of n ratings."""
+    if part.shape != (n,):
+        raise DataError(f"the part of {name!r} must have a number for each of its {n:,} ratings; got an array of shape "
+                        f"{part.shape}")
     if part.dtype.kind not in "iu" or (len(part) and not 0 <= part.min() <= part.max() <= TEST):
         got = f"{part.dtype} up to {part.max()}" if part.dtype.kind in "iuf" and len(part) else part.dtype
         raise DataError(f"the part of {name!r} must be 0 (left out), 1 (train) or 2 (test) for each rating; got {got}")

@@ -63,7 +63,7 @@ class _Matched(NamedTuple):
 
 
 def attributes_of(given: Mapping[str, Any], domains: Mapping[str, Domain], whose: str,
-                  id_cols: Mapping[str, str | None], encoding: str = "utf-8",
+                  id_cols: Mapping[str, str | None], encodings: Mapping[str, str] = {},
                   shared: Sequence[Codes] | None = None) -> tuple[Attributes, dict[str, Domain]]:
     """The attributes of "items" or "users", and the domains with the titles that were found among them.
 
@@ -83,7 +83,7 @@ def attributes_of(given: Mapping[str, Any], domains: Mapping[str, Domain], whose
     left_out: dict[str, list[str]] = {}
     for name, source in given.items():
         where = f"{called} of {name!r}"
-        table = _table(source, encoding, where)
+        table = _table(source, encodings.get(name, "utf-8"), where)
         matched[name] = found = _matched(table, domains[name], whose, id_cols.get(name))
         for column in found.table.columns:
             if column == found.id_col:

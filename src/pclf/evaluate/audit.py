@@ -125,7 +125,7 @@ class Audit(Framed):
         return {"verdicts": list(self.verdicts), "recipe": dict(self.recipe), "affinity": self.affinity,
                 "learning_curve": self.learning_curve, "rows": [dict(row) for row in self.rows]}
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n\n".join([self._title(), "\n".join(f"* {v}" for v in self.verdicts),
                             *(table.text() for table in self._tables())])
 

@@ -112,7 +112,7 @@ class Comparison(Framed):
                 out += [Paired(*family, test) for test in paired_tests(values, reference, overlap)]
         return out
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """A Markdown table: a line a domain, metric and rule, a column a model, mean ± sd."""
         models = list(dict.fromkeys(s.model for s in self.scores))
         lines: dict[tuple[str, ...], dict[str, str]] = {}
@@ -123,7 +123,7 @@ class Comparison(Framed):
         rows = [[*key, *(cells.get(model, "") for model in models)] for key, cells in lines.items()]
         return Table(["domain", "metric", "rule", *models], rows).markdown()
 
-    _repr_markdown_ = __str__
+    _repr_markdown_ = __repr__
 
     def _families(self) -> dict[tuple[str, str, str | None], dict[str, list[Score]]]:
         out: dict[tuple[str, str, str | None], dict[str, list[Score]]] = {}

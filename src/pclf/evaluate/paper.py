@@ -21,7 +21,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pclf.engines.cpu import cores
 from pclf.errors import ArgumentError, DataError, UnknownNameError, did_you_mean
 from pclf.evaluate import protocol, tables
 from pclf.evaluate.compare import fit_timed, mean_sd, run_all, score
@@ -149,7 +148,7 @@ class Reproduction:
                 for (preset, pair, dataset, given, model), found in self._cells.items()
                 if all(f.get("curve") for f in found)]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return tables.markdown(self.summary)
 
     def write(self, out: str | Path) -> list[Path]:
@@ -176,13 +175,14 @@ class Reproduction:
 
 def reproduce(pairs: Sequence[str] = tuple(PAIRS), givens: Sequence[int] = GIVENS, repeats: int = REPEATS,
               models: Sequence[str] | Mapping[str, Recommender] = SYSTEMS, preset: str = "paper",
-              out: str | Path | None = None, *, n_jobs: int | None = None, progress: bool = False,
+              out: str | Path | None = None, *, n_jobs: int = 1, progress: bool = False,
               recipe: str | Path | None = None) -> Reproduction:
     """Run the paper's experiment, or a part of it.
 
     models: names of the paper's systems, or models of your own by name. preset: "paper" (its settings),
     "best" (the library's defaults) or "both". out: a folder for the results; an interrupted run goes on from
-    the cells that it finds there. n_jobs: processes; None is one a core. recipe: the recipe file of an
+    the cells that it finds there. n_jobs: processes; with more than
+    one a script needs `if __name__ == "__main__":`. recipe: the recipe file of an
     earlier run, whose samples must come out again; the one in `out` is checked always.
     """
     presets = _checked(pairs, givens, repeats, models, preset)
@@ -205,7 +205,7 @@ def reproduce(pairs: Sequence[str] = tuple(PAIRS), givens: Sequence[int] = GIVEN
             store.add({"key": job[0], **found})
             advance(1, str(job[1]))
 
-        run_all(run_cell, jobs, min(n_jobs or cores(), max(1, len(jobs))), finished)
+        run_all(run_cell, jobs, min(n_jobs, max(1, len(jobs))), finished)
     made = Reproduction(tuple(_results(plan, code, store.found)))
     if folder:
         made.write(folder)

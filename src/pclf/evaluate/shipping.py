@@ -74,13 +74,13 @@ class Shipping(Framed):
                                                         in d.change._asdict().items()}, "change": d.change.percent}
                                      for d in self.differences])
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows = [[d.domain, d.metric, f"{d.old:.4f}", f"{d.new:.4f}", *_in_percent(d.change), f"{d.people:,}"]
                 for d in self.differences]
         table = Table(["domain", "what", "old", "new", "change", "95 % interval", "people"], rows).markdown()
         return f"{table}\n\n{self.verdict}"
 
-    _repr_markdown_ = __str__
+    _repr_markdown_ = __repr__
 
 
 def compare_models(old: Recommender, new: Recommender, test: Ratings) -> Shipping:

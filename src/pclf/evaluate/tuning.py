@@ -88,7 +88,7 @@ class Tuned:
             lines += ["[fit.set.hyper]", *(f"{k} = {v!r}" for k, v in hyper.items())] if hyper else []
         return "\n".join([*lines, ""])
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         table = Table(["setting", "best of the trials"], [[name, f"{value:.4g}"] for name, value in self.best.items()])
         found = (f"{self.change.percent:+.2f} % ({self.change.low:+.2f} to {self.change.high:+.2f} %) of the mean "
                  f"absolute error on ratings that no trial was measured on")
@@ -106,9 +106,7 @@ def tune(data: Ratings, model: str = "PCLF", *, n_trials: int = 20, seconds: flo
     n_trials, seconds: the budget, whichever ends first; the first trial is that of the defaults. path: a file in which
     the study is kept, so that it goes on from there. say: hears what the budget will take once one trial is known.
     """
-    name = next((known for known in SPACES if known.lower() == model.lower()), None)
-    if name is None:
-        raise UnknownNameError(did_you_mean(model, list(SPACES), "model that can be tuned"))
+    name = tunable(model)
     if n_trials < 1:
         raise ArgumentError(f"n_trials must be at least 1; got {n_trials}.")
     if data.events:
@@ -143,6 +141,14 @@ def tune(data: Ratings, model: str = "PCLF", *, n_trials: int = 20, seconds: flo
     best = dict(study.best_params)
     change = _last_word(name, best, tenths[SPLITS:], seed)
     return Tuned(name, best, change, len(trials) + 1, time.perf_counter() - began)
+
+
+def tunable(model: str) -> str:
+    """The name of a model that can be tuned, upper or lower case."""
+    for known in SPACES:
+        if known.lower() == model.lower():
+            return known
+    raise UnknownNameError(did_you_mean(model, list(SPACES), "model that can be tuned"))
 
 
 def as_settings(chosen: dict[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Taste(NamedTuple):
     """What an attribute of an item does to the rating that is expected of a person, beside what it does for anybody."""
 
     column: str
-    value: Any
+    value: Any                                 # None for the numbers of a vector
     effect: float                              # in ratings
 
 
@@ -69,13 +69,13 @@ class Explanation:
 
     text: str
     prediction: float
-    distribution: Floats = field(repr=False)               # (R,)
+    distribution: Floats                                   # (R,)
     parts: tuple[Part, ...]
     user_clusters: tuple[tuple[int, float], ...]           # the strongest, with P(k | u)
-    nearest: tuple[Nearest, ...] = ()                      # what the user rated that is most like the item
+    nearest: tuple[Nearest, ...] = ()                      # what the user rated alike that is most like the item
     tastes: tuple[Taste, ...] = ()                         # for its attributes, the strongest first
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text
 
 
@@ -128,7 +128,7 @@ def explain(model: "Mixture", domain: str, user: Any, item: Hashable, user_domai
         parts.append(Part(model.layout_.views[i].name, (1 - own) * weight, alone,
                           (int(k), int(c)), float(joint[k, c]), float(s[k, c])))
     title = target.title(int(target.items.encode([item])[0])) if item in target.items else "the new item"
-    nearest = _nearest(model, people, item, items)
+    nearest = _nearest(model, people, item, items, prediction)
     tastes = _tastes(model, domain, item, users, distribution) if own else ()
     return Explanation(_in_words(model, domain, title, prediction, parts, strongest, nearest, tastes), prediction,
                        distribution, tuple(parts), strongest, nearest, tastes)
@@ -149,11 +149,11 @@ def _tastes(model: "Mixture", domain: str, item: Hashable, users: Users, distrib
     by_feature = here.attribute_weights[:, n:] @ taste                               # (P,)
     row, values = attributes.of(domain)[[target.items.code(item)]], np.array(target.scale.values)
     slope = float(distribution @ (values * here.tilt[0]) - (distribution @ values) * (distribution @ here.tilt[0]))
+    categories = {column.name for column in attributes.columns if column.labels}
     found: dict[tuple[str, Any], float] = {}
     for p, x in zip(row.indices, row.data, strict=True):
         feature = attributes.features[p]
-        vector = isinstance(feature.value, int) and not isinstance(feature.value, bool)
-        key = (feature.column, None if vector else feature.value)
+        key = (feature.column, feature.value if feature.column in categories else None)
         found[key] = found.get(key, 0.0) + float(x * by_feature[p] * slope)
     facts = attributes.facts(domain, target.items.code(item))
     out = [Taste(column, _as_given(facts.get(column), value), effect) for (column, value), effect in found.items()]
@@ -161,13 +161,20 @@ def _tastes(model: "Mixture", domain: str, item: Hashable, users: Users, distrib
 
 
 def _as_given(fact: Any, value: Any) -> Any:
-    """A value of an attribute as it was given: features know it in small letters."""
-    given = fact if isinstance(fact, (list, tuple)) else [fact]
-    return fact if value is None else next((x for x in given if str(x).casefold() == str(value).casefold()), value)
+    """A value of an attribute as it was given: features know it in small letters, and a number by what is near it.
+    None for the numbers of a vector."""
+    if value is not None:
+        given = fact if isinstance(fact, (list, tuple)) else [fact]
+        return next((x for x in given if str(x).casefold() == str(value).casefold()), value)
+    if isinstance(fact, list):
+        return None
+    return int(fact) if isinstance(fact, float) and fact.is_integer() else fact
 
 
-def _nearest(model: "Mixture", people: People, item: Hashable, items: Items, n: int = 3) -> tuple[Nearest, ...]:
-    """What a person rated, in any domain, that is most like an item."""
+def _nearest(model: "Mixture", people: People, item: Hashable, items: Items, prediction: float,
+             n: int = 3) -> tuple[Nearest, ...]:
+    """What a person rated, in any domain, that is most like an item. What they did not like is no reason to expect that
+    they will like it, and the other way round."""
     domain, part = people.domain, model.factors_.get(people.domain)
     here = model._here(domain)
     if part is None or here is None or items.rows is None:
@@ -187,11 +194,18 @@ def _nearest(model: "Mixture", people: People, item: Hashable, items: Items, n: 
             mine = np.flatnonzero(d.user == code) if code >= 0 else np.empty(0, int)
             codes, ratings = d.item[mine], np.array(d.scale.values)[d.value[mine]]      # not everybody's
         likeness = _cosines(there.item_factors[codes][:, axes], items.rows[0, here.n_shape:][axes])
+        if not d.events:
+            likeness[_side(d, ratings) * _side(model.data_[domain], prediction) < 0] = -1
         if name == domain and item in d.items:
             likeness[codes == d.items.code(item)] = -1              # it is no reason for itself
         found += [Nearest(d.title(int(c)), float(r), float(x), name)
                   for c, r, x in zip(codes, ratings, likeness, strict=True) if x >= ALIKE]
     return tuple(sorted(found, key=lambda near: -near.likeness)[:n])
+
+
+def _side(d: Any, rating: Any) -> Any:
+    """Of the middle of the scale: above 0 for what is liked, below for what is not; above for all events."""
+    return 1.0 if d.events else rating - (d.scale.low + d.scale.high) / 2
 
 
 def _common_axes(part: Any, a: str, b: str) -> slice:
@@ -290,8 +304,7 @@ def _in_words(model: "Mixture", domain: str, title: str, prediction: float, part
     counting = [part for part in sorted(parts, key=lambda part: -part.weight) if part.weight >= 0.05]
     told = [taste for taste in tastes if abs(taste.effect) >= TOLD][:3]
     if told:
-        likes = "; ".join(f"you {'like' if t.effect > 0 else 'do not like'} {t.value} ({t.column}): {t.effect:+.1f}"
-                          for t in told)
+        likes = "; ".join(f"you {'like' if t.effect > 0 else 'do not like'} {_trait(t)}: {t.effect:+.1f}" for t in told)
         lines.append(f"Y{likes[1:]}.")
     if nearest:
         said = "; ".join(near.title + ("" if model.data_[near.domain].events else f", rated {near.rating:g}")
@@ -309,7 +322,15 @@ def _in_words(model: "Mixture", domain: str, title: str, prediction: float, part
         like = ", ".join(name for name in _typical(model, domain, part.view, part.cell[1]) if name != title)
         lines.append(f"{part.weight:.0%} comes from the {kind} clusters, which say {part.prediction:.2f}: user cluster "
                      f"{part.cell[0]} gives {part.cell_rating:.2f} to items like {like or 'no other'}.")
+    if len(lines) == 1:
+        done = "chose" if target.events else "rated"
+        lines.append(f"Nothing that you {done} says much about what you would think of it.")
     return "\n".join(lines)
+
+
+def _trait(taste: Taste) -> str:
+    """Japanese (region), 1994 (year); of a yes or no, and of a vector, the name of the column."""
+    return f"its {taste.column}" if taste.value is None or taste.value is True else f"{taste.value} ({taste.column})"
 
 
 def _typical(model: "Mixture", domain: str, view: str, cluster: int, n: int = 3) -> list[str]:

@@ -50,6 +50,10 @@ class Learner:
         inside = [INSIDE] if self.ties.attributes and len(self.domains) > 1 else []
         return list(dict.fromkeys([APART, *inside, self.ties, *single_bridges(self.ties).values()]))
 
+    def steps(self, ties: Ties) -> int:
+        """How often `fit` says that it did a sweep."""
+        return self.hyper.sweeps * (1 if ties.any else len(self.domains))
+
     def fit(self, ratings: Ratings, ties: Ties, seed: int, after_sweep: Callable[[], None],
             start: Start | None = None) -> Factors:
         if start is not None:

@@ -41,7 +41,7 @@ from pclf.models import weights
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.embeddings import Embeddings, learn_embeddings
 from pclf.models.factors import check_whole
-from pclf.models.learner import Learner, hyper_of
+from pclf.models.learner import APART, Learner, hyper_of
 from pclf.models.lists import POOL, Lists, Told, attributes_of, chosen_in, columns_of
 from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
 from pclf.models.people import People, Users, find
@@ -156,7 +156,8 @@ class PCLF(Mixture, Recommender):
             restarts, seeds = len(starts), seeds[:1] * len(starts)
         learning = self._learns(known) and before is None
         variants = learner.variants() if learning else []
-        steps = (restarts + learning) * self.max_iter + (2 + len(variants)) * learner.hyper.sweeps
+        listed = learner.steps(APART) if self.lists else 0
+        steps = (restarts + learning) * self.max_iter + sum(map(learner.steps, [*variants, APART])) + listed
         with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance, algebra_on(1):
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             swept = partial(advance, 1, "factors")
@@ -185,6 +186,7 @@ class PCLF(Mixture, Recommender):
                     neighbours = {name: near_of(known[name], factors[name].domains[name], *wish)
                                   for name, wish in wished.items() if name in factors}
                 if not interrupted and self.lists:
+                    advance(0, "lists")
                     tied = self.bridges == "auto" or "attributes" in self.bridges
                     attributes = [attributes_of(known, name) for name in known.domains] \
                         if tied and columns_of(known) else []
@@ -195,6 +197,7 @@ class PCLF(Mixture, Recommender):
                     lists = Lists(learn_from(everybody, sample, seed=factor_seed,
                                              previous=None if before is None else before.choice,
                                              attributes=attributes, columns=columns_of(known)), known)
+                    advance(listed, "lists")
             except KeyboardInterrupt:
                 interrupted = True
                 warnings.warn("interrupted before the end; the model has the clusters, and no factors.", UserWarning,

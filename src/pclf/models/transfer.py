@@ -23,7 +23,7 @@ class Bridge:
     text: str
     visitors: float | None = None        # the same for people who are known elsewhere alone, where there were some
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.text
 
 
@@ -40,7 +40,7 @@ class Transfer:
     text: str
     bridges: Mapping[str, Bridge] = field(default_factory=dict)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join([*map(str, self.bridges.values()), self.text])
 
     def to_list(self) -> list[Any]:
