@@ -212,7 +212,7 @@ def test_a_tail_is_learned_from_answers_that_are_not_too_large(shared, tmp_path,
     whole, settings = chosen_in(data, 1), [Setting(20.0, things=0.5 * shared[1])] * 2
     monkeypatch.setattr("pclf.blocks.choices.TOGETHER", 700)
     monkeypatch.setattr(Spread, "room", 50)
-    learned = [learn_from(one, whole, settings=settings, core=15) for one in (source, whole)]
+    learned = [learn_from(one, whole, settings=settings, core=15, seed=1) for one in (source, whole)]
     assert any(learned[1].crossings) == shared[0]
     for own, other in zip(*(choice.crossings for choice in learned), strict=True):
         assert (own is None) == (other is None)
