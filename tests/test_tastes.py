@@ -148,3 +148,23 @@ def test_a_first_book_is_no_reason_to_forget_the_films(model):
     alone = share_of("horror", model.recommend("books", model.fold_in({"books": {3: 3}}), 10))
     with_films = share_of("horror", model.recommend("books", model.fold_in({"films": horror, "books": {3: 3}}), 10))
     assert with_films > alone + 0.3
+
+
+def test_an_explanation_says_which_tastes_offer_a_book(model):
+    """Horror books are 0, 4, 8 ... Who watches horror picks them more often than others do."""
+    guest = model.fold_in({"films": dict.fromkeys(range(0, 32, 4), 5)})
+    found, other = model.explain("books", guest, 0), model.explain("books", guest, 1)
+    assert found.draws[0][:2] == ("genre", "horror")
+    assert found.picked > 1.5 > 1 > other.picked
+    assert f"You often choose horror (genre): you are {found.picked:.2g} times as likely as others to pick it." in \
+        found.text
+    assert "often" not in other.text
+    chances = {r.item: r.chosen for r in model.recommend("books", guest, 60)}
+    usual = {r.item: r.chosen for r in model.recommend("books", model.fold_in({}), 60)}
+    assert chances[0] > usual[0]
+    assert chances[1] < usual[1]
+
+
+def test_nobody_is_certain_to_pick_something(model):
+    guest = model.fold_in({"films": dict.fromkeys(range(0, 60, 4), 5)})
+    assert max(r.chosen for r in model.recommend("books", guest, 60)) < 0.9

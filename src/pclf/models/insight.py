@@ -1,6 +1,6 @@
 """What a fitted model says in words: explanations, similar items, clusters with their typical members."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FEW = 5.0            # ratings with which an item is half as surely like another as it looks
 ALIKE = 0.4          # likeness from which one item is a reason for another
 TOLD = 0.05          # of a rating: tastes that are worth a word
+OFTEN = 1.5          # times as probable: what somebody often chooses
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,17 @@ class Taste(NamedTuple):
     effect: float                              # in ratings
 
 
+class Draw(NamedTuple):
+    """What an attribute of an item does to the chance that a person picks it, beside what it does for anybody."""
+
+    column: str
+    value: Any
+    times: float                               # as probable
+
+
 @dataclass(frozen=True)
 class Explanation:
-    """Why a rating is predicted: in words (`text`) and in numbers."""
+    """Why a rating is predicted, and why a thing is offered: in words (`text`) and in numbers."""
 
     text: str
     prediction: float
@@ -74,6 +83,8 @@ class Explanation:
     user_clusters: tuple[tuple[int, float], ...]           # the strongest, with P(k | u)
     nearest: tuple[Nearest, ...] = ()                      # what the user rated alike that is most like the item
     tastes: tuple[Taste, ...] = ()                         # for its attributes, the strongest first
+    draws: tuple[Draw, ...] = ()                           # the attributes that make a visitor pick it, likewise
+    picked: float = 1.0                                    # how many times as probable as by anybody they make it
 
     def __repr__(self) -> str:
         return self.text
@@ -130,8 +141,22 @@ def explain(model: "Mixture", domain: str, user: Any, item: Hashable, user_domai
     title = target.title(int(target.items.encode([item])[0])) if item in target.items else "the new item"
     nearest = _nearest(model, people, item, items, prediction)
     tastes = _tastes(model, domain, item, users, distribution) if own else ()
-    return Explanation(_in_words(model, domain, title, prediction, parts, strongest, nearest, tastes), prediction,
-                       distribution, tuple(parts), strongest, nearest, tastes)
+    picked, draws = _draws(model, people, item)
+    text = _in_words(model, domain, title, prediction, parts, strongest, nearest, tastes, picked, draws)
+    return Explanation(text, prediction, distribution, tuple(parts), strongest, nearest, tastes, draws, picked)
+
+
+def _draws(model: "Mixture", people: People, item: Hashable) -> tuple[float, tuple[Draw, ...]]:
+    """How many times as probable as anybody somebody picks an item, by the attributes of what they chose elsewhere."""
+    lists, target = getattr(model, "lists_", None), model._domain(people.domain)
+    if lists is None or item not in target.items:
+        return 1.0, ()
+    code = target.items.code(item)
+    picked, effects = lists.draws(lists.told(people), code)
+    if not effects:
+        return picked, ()
+    traits = _traits(model.data_.attributes, people.domain, code, effects)
+    return picked, tuple(Draw(column, value, float(np.exp(effect))) for column, value, effect in traits)
 
 
 def _tastes(model: "Mixture", domain: str, item: Hashable, users: Users, distribution: Floats) -> tuple[Taste, ...]:
@@ -149,15 +174,21 @@ def _tastes(model: "Mixture", domain: str, item: Hashable, users: Users, distrib
     by_feature = here.attribute_weights[:, n:] @ taste                               # (P,)
     row, values = attributes.of(domain)[[target.items.code(item)]], np.array(target.scale.values)
     slope = float(distribution @ (values * here.tilt[0]) - (distribution @ values) * (distribution @ here.tilt[0]))
+    effects = {p: float(x * by_feature[p] * slope) for p, x in zip(row.indices, row.data, strict=True)}
+    return tuple(Taste(*trait) for trait in _traits(attributes, domain, target.items.code(item), effects))
+
+
+def _traits(attributes: Any, domain: str, code: int, effects: Mapping[int, float]) -> list[tuple[str, Any, float]]:
+    """What features of an item do, as columns with values, the strongest first."""
     categories = {column.name for column in attributes.columns if column.labels}
     found: dict[tuple[str, Any], float] = {}
-    for p, x in zip(row.indices, row.data, strict=True):
+    for p, effect in effects.items():
         feature = attributes.features[p]
         key = (feature.column, feature.value if feature.column in categories else None)
-        found[key] = found.get(key, 0.0) + float(x * by_feature[p] * slope)
-    facts = attributes.facts(domain, target.items.code(item))
-    out = [Taste(column, _as_given(facts.get(column), value), effect) for (column, value), effect in found.items()]
-    return tuple(sorted(out, key=lambda taste: -abs(taste.effect)))
+        found[key] = found.get(key, 0.0) + effect
+    facts = attributes.facts(domain, code)
+    out = [(column, _as_given(facts.get(column), value), effect) for (column, value), effect in found.items()]
+    return sorted(out, key=lambda trait: -abs(trait[2]))
 
 
 def _as_given(fact: Any, value: Any) -> Any:
@@ -295,7 +326,8 @@ def _counts(codes: Any, size: int) -> Floats:
 
 
 def _in_words(model: "Mixture", domain: str, title: str, prediction: float, parts: list[Part],
-              strongest: tuple[tuple[int, float], ...], nearest: tuple[Nearest, ...], tastes: tuple[Taste, ...]) -> str:
+              strongest: tuple[tuple[int, float], ...], nearest: tuple[Nearest, ...], tastes: tuple[Taste, ...],
+              picked: float, draws: tuple[Draw, ...]) -> str:
     target = model.data_.domains[domain]
     expected = f"{prediction:.2f} of {target.scale.values[-1]:g} expected"
     if target.events:
@@ -306,6 +338,10 @@ def _in_words(model: "Mixture", domain: str, title: str, prediction: float, part
     if told:
         likes = "; ".join(f"you {'like' if t.effect > 0 else 'do not like'} {_trait(t)}: {t.effect:+.1f}" for t in told)
         lines.append(f"Y{likes[1:]}.")
+    often = [draw for draw in draws if draw.times >= OFTEN][:2]
+    if often and picked >= OFTEN:
+        lines.append(f"You often choose {' and '.join(_trait(draw) for draw in often)}: you are {picked:.2g} times as "
+                     f"likely as others to pick it.")
     if nearest:
         said = "; ".join(near.title + ("" if model.data_[near.domain].events else f", rated {near.rating:g}")
                          + ("" if near.domain == domain else f" ({near.domain})") for near in nearest)
@@ -328,7 +364,7 @@ def _in_words(model: "Mixture", domain: str, title: str, prediction: float, part
     return "\n".join(lines)
 
 
-def _trait(taste: Taste) -> str:
+def _trait(taste: Taste | Draw) -> str:
     """Japanese (region), 1994 (year); of a yes or no, and of a vector, the name of the column."""
     return f"its {taste.column}" if taste.value is None or taste.value is True else f"{taste.value} ({taste.column})"
 

@@ -100,14 +100,33 @@ class Lists:
     def odds(self, told: "Told", some: NDArray[np.intp]) -> Floats | None:
         """How many times as probable as for anybody the attributes of what some people chose elsewhere make the choice
         of each item; None where they say nothing. (some, V)"""
+        known = self._tastes(told, some)
+        if known is None:
+            return None
+        return self.choice.tastes[told.domain].odds(known, attributes_of(self.data, self.names[told.domain]),
+                                                    self._shares[told.domain])
+
+    def draws(self, told: "Told", code: int) -> tuple[float, dict[int, float]]:
+        """The odds of an item for the first of these people, and what each of its features adds to their logarithm; 1
+        and nothing where attributes say nothing."""
+        first = np.arange(1)
+        known = self._tastes(told, first) if self.little(told)[0] else None
+        odds = None if known is None else self.odds(told, first)
+        if known is None or odds is None:
+            return 1.0, {}
+        row = attributes_of(self.data, self.names[told.domain])[[code]]
+        effects = row.data * known[0, row.indices] * self.choice.tastes[told.domain].weights[row.indices]
+        return float(odds[0, code]), dict(zip(row.indices.tolist(), effects.tolist(), strict=True))
+
+    def _tastes(self, told: "Told", some: NDArray[np.intp]) -> Floats | None:
+        """What the attributes of what some people chose elsewhere say of their tastes. (some, P)"""
         if not self.choice.tastes or not self.choice.tastes[told.domain].useful:
             return None
-        attributes = [attributes_of(self.data, name) for name in self.names]
         chosen = [None if rows is None or z == told.domain else rows[some] for z, rows in enumerate(told.rows)]
         if all(rows is None for rows in chosen):
             return None
-        known = tastes_of(self.choice.tastes, told.domain, chosen, attributes)
-        return self.choice.tastes[told.domain].odds(known, attributes[told.domain], self._shares[told.domain])
+        attributes = [attributes_of(self.data, name) for name in self.names]
+        return tastes_of(self.choice.tastes, told.domain, chosen, attributes)
 
     def probability(self, told: "Told", expected: Floats) -> Floats:
         """P(chosen) of some items each, see `pclf.choice.validate.Calibration`. (people, n)"""

@@ -22,7 +22,7 @@ from pclf.data.ratings import Domain
 from pclf.data.vocabulary import Vocabulary
 from pclf.engines.cpu import by_row
 from pclf.errors import ArgumentError, PclfError
-from pclf.models.insight import TOLD, Explanation, Taste
+from pclf.models.insight import OFTEN, TOLD, Draw, Explanation, Taste
 from pclf.models.mixture import Mixture
 from pclf.models.people import Guest, find
 from pclf.service.fresh import Fresh
@@ -319,14 +319,17 @@ def in_words(found: Explanation, basis: str, domains: Mapping[str, Domain]) -> s
         word = "know" if domains[loved[0][1]].events else "loved" if loved[0][2] >= 0.99 else "liked"
         said.append(f"Because you {word} {' and '.join(f'“{title}”' for title, _, _ in loved)}.")
     likes = [_trait(taste) for taste in found.tastes if taste.effect >= TOLD][:REASONS]
+    picks = [_trait(draw) for draw in found.draws if draw.times >= OFTEN and _trait(draw) not in likes][:REASONS]
     if likes:
         said.append(f"More of what you like: {', '.join(likes)}.")
+    elif picks and found.picked >= OFTEN:
+        said.append(f"More of what you pick: {', '.join(picks)}.")
     if said:
         return " ".join(said)
     return "Many people like it." if basis == NEWCOMER else "People who rate as you do like it."
 
 
-def _trait(taste: Taste) -> str:
+def _trait(taste: Taste | Draw) -> str:
     """An attribute in a word or two: Japanese, decade 1990, mood."""
     if isinstance(taste.value, str):
         return taste.value
