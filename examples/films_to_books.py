@@ -65,15 +65,13 @@ def main() -> None:
     print(model.transfer_["books"])
 
     film = {data["films"].title(code): id for code, id in enumerate(data["films"].items.ids)}
-    anybody = {book.item: book.liked for book in model.recommend("books", model.fold_in({}), n=data["books"].n_items)}
     for loved, hated in (("horror", "romances"), ("romances", "horror")):
         ratings = dict.fromkeys(GUESTS[loved], 5) | dict.fromkeys(GUESTS[hated][:4], 2)
         guest = model.fold_in({"films": {film[title]: rating for title, rating in ratings.items()}})
-        found = model.recommend("books", guest, n=200)
+        found = model.recommend("books", guest, n=10)
         print(f"\nSomebody who loves {loved}, by {len(ratings)} films and no book. Books to offer:")
-        show(found[:5], data)
-        print("and of the 200 best those that they are more likely to pick and like than anybody is:")
-        show(sorted(found, key=lambda book: -book.liked / anybody[book.item])[:8], data)
+        show(found, data)
+        print(model.explain("books", guest, found[0].item))
 
 
 def show(books: list[Any], data: pclf.Ratings) -> None:

@@ -103,10 +103,8 @@ class Graded(Sequence[Rows]):
     def __getitem__(self, z: int | slice) -> Any:
         if isinstance(z, slice):
             return [self[i] for i in range(*z.indices(len(self)))]
-        if not 0 <= z < len(self):
-            raise IndexError(z)
+        users, d = self.users[z], self.domains[z]          # which say when z is one too many
         if z not in self._rows:
-            users, d = self.users[z], self.domains[z]
             start, stop = np.searchsorted(self.block.column(z, "user"), [users.start, users.stop])
             user, item, value = (self.block.column(z, name)[start:stop] for name in ("user", "item", "value"))
             self._rows[z] = as_rows(user - np.int32(users.start), item, grades(d)[value],
