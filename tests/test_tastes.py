@@ -156,8 +156,8 @@ def test_an_explanation_says_which_tastes_offer_a_book(model):
     found, other = model.explain("books", guest, 0), model.explain("books", guest, 1)
     assert found.draws[0][:2] == ("genre", "horror")
     assert found.picked > 1.5 > 1 > other.picked
-    assert f"You often choose horror (genre): you are {found.picked:.2g} times as likely as others to pick it." in \
-        found.text
+    assert f"You often choose horror (genre): you are {found.picked:.2g} times as likely as others to pick it next." \
+        in found.text
     assert "often" not in other.text
     chances = {r.item: r.chosen for r in model.recommend("books", guest, 60)}
     usual = {r.item: r.chosen for r in model.recommend("books", model.fold_in({}), 60)}

@@ -341,7 +341,7 @@ def _in_words(model: "Mixture", domain: str, title: str, prediction: float, part
     often = [draw for draw in draws if draw.times >= OFTEN][:2]
     if often and picked >= OFTEN:
         lines.append(f"You often choose {' and '.join(_trait(draw) for draw in often)}: you are {picked:.2g} times as "
-                     f"likely as others to pick it.")
+                     f"likely as others to pick it next.")
     if nearest:
         said = "; ".join(near.title + ("" if model.data_[near.domain].events else f", rated {near.rating:g}")
                          + ("" if near.domain == domain else f" ({near.domain})") for near in nearest)
