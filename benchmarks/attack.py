@@ -258,15 +258,33 @@ class Folders:
             (made / f"{name}.csv").write_text("user,item,rating\n" + rows)
         files = pclf.RatingFiles({name: made / f"{name}.csv" for name in ("films", "books")}, shared_users=True)
         small = {"n_user_clusters": 3, "n_common_clusters": 2, "n_specific_clusters": 2, "max_iter": 2}
-        pclf.PCLF.paper(**small).fit(files, engine="disk", work=made / "work").save(made / "model", key=KEY)
+        pclf.PCLF.paper(**small).fit(files, engine="disk", work=made / "work").save(made / "published", key=KEY)
+        for name, n in (("films", 12), ("books", 10)):      # odd people choose odd things: lists cross the catalogues
+            rng = np.random.default_rng(n)
+            rows = "".join(f"u{u},{name} {i},{rng.integers(1, 6)}\n" for u in range(160) for i in range(n)
+                           if rng.random() < (0.7 if (u + i) % 2 else 0.1))
+            (made / f"{name}.csv").write_text("user,item,rating\n" + rows)
+        listed = pclf.PCLF(factor_weight=0, common_weight=0.3, n_restarts=1, **small)
+        listed.fit(files, engine="disk", work=made / "work of lists").save(made / "listed", key=KEY)
+        assert any(listed.lists_.choice.crossings)
 
     def __init__(self, folder, made):
+        self.models = [FolderOf(folder / "model", made / name) for name in ("published", "listed")]
+
+    def attack(self, rng):
+        return rng.choice(self.models).attack(rng)
+
+
+class FolderOf:
+    """A model in a folder that is attacked at a path."""
+
+    def __init__(self, path, whole):
         import pclf
         from pclf import storage
         from pclf.models import disk
 
         self.pclf, self.storage, self.shared = pclf, storage, disk.SHARED
-        self.whole, self.path = made / "model", folder / "model"
+        self.whole, self.path = whole, path
         manifest, self.arrays = storage.read(self.whole / self.shared)
         self.manifest = json.dumps(manifest)
         self.people = [f"u{u}" for u in range(0, 20, 4)]
