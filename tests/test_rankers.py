@@ -7,6 +7,7 @@ from sklearn.base import clone
 import pclf
 from pclf import models
 from pclf.errors import NotFittedError, UnknownNameError
+from pclf.serving.lists import Recommendation
 
 
 def taste(events):
@@ -100,3 +101,8 @@ def test_what_rankers_cannot_do_is_said(fitted, data):
     for wrong in ({"penalty": 0}, {"n_core_items": 0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be at least"):
             pclf.EASE(**wrong).fit(data)
+
+
+def test_a_recommendation_shows_itself_with_few_digits():
+    found = Recommendation("b1", 0.123456789, "A Book", rating=3.98765, liked=0.00001234567)
+    assert repr(found) == "Recommendation('b1', 'A Book', score=0.123, rating=3.99, liked=1.23e-05)"

@@ -30,6 +30,12 @@ class Recommendation(NamedTuple):
     liked: float | None = None       # probability that the person picks it and likes it
     chosen: float | None = None      # probability that the person picks it
 
+    def __repr__(self) -> str:
+        """With as many digits as somebody reads."""
+        numbers = [f"{name}={value:.3g}" for name, value in self._asdict().items()
+                   if name not in ("item", "title") and value is not None]
+        return f"Recommendation({self.item!r}, {self.title!r}, {', '.join(numbers)})"
+
 
 @dataclass(frozen=True, repr=False)
 class Recommendations(Framed):
