@@ -927,18 +927,3 @@ def test_a_guest_of_whom_nothing_is_known_is_offered_what_most_people_pick(data)
     assert {book.item for book in found} <= set(data["books"].items.decode(often))
     both = model.recommend("books", [anybody, data["films"].users.ids[0]], n=5)
     assert [book.item for book in both[0]] == [book.item for book in model.recommend("books", anybody, n=5)]
-
-
-def test_a_job_by_night_says_how_far_it_is_in_its_log(monkeypatch, capsys):
-    from pclf import progress as room
-
-    def said(total):
-        with room.progress("fit", total, unit="rows") as advance:
-            advance(1)
-            advance(1, "lists")
-        return capsys.readouterr().err
-
-    assert not said(4)                                     # nothing about what takes a moment
-    monkeypatch.setattr(room, "EVERY", 0.0)
-    assert said(4) == "fit: 25% after 0 s\nfit: 50% after 0 s, lists\n"
-    assert said(None) == "fit: 1 rows after 0 s\nfit: 2 rows after 0 s, lists\n"

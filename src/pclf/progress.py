@@ -1,16 +1,13 @@
-"""Progress: on stderr a bar in a terminal or a notebook, and a line now and then in a pipe; and what is logged.
+"""Progress: bars on stderr, shown in a terminal or a notebook and silent in a pipe; and what is logged.
 
 `logging.getLogger("pclf")` tells when something longer begins (DEBUG) and how long it took (INFO). It is silent unless
 somebody listens: `logging.basicConfig(level=logging.INFO)`.
 """
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-EVERY = 30.0         # seconds between two lines in a pipe, and before the first
 
 log = logging.getLogger("pclf")
 log.addHandler(logging.NullHandler())
@@ -39,10 +36,8 @@ def _bar(what: str, total: float | None, unit: str, shown: bool) -> Iterator[Cal
         TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
     )
     console = Console(stderr=True)
-    if not console.is_terminal and not console.is_jupyter:
-        yield _lines(what, total, unit)
-        return
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal
+                  and not console.is_jupyter) as bar:
         task = bar.add_task(what, total=total, rate="", note="")
 
         def advance(amount: float = 1.0, note: str = "") -> None:
@@ -50,19 +45,3 @@ def _bar(what: str, total: float | None, unit: str, shown: bool) -> Iterator[Cal
             bar.update(task, advance=amount, note=note, rate=f"{speed:,.1f} {unit}/s" if speed else "")
 
         yield advance
-
-
-def _lines(what: str, total: float | None, unit: str) -> Callable[..., None]:
-    """For the log of a job by night: how far it is, after what takes longer than a moment."""
-    began = said = time.perf_counter()
-    done = 0.0
-
-    def advance(amount: float = 1.0, note: str = "") -> None:
-        nonlocal said, done
-        done, now = done + amount, time.perf_counter()
-        if now - said >= EVERY:
-            far = f"{min(1.0, done / total):.0%}" if total else f"{done:,.0f} {unit}"
-            print(f"{what}: {far} after {now - began:,.0f} s{note and f', {note}'}", file=sys.stderr, flush=True)
-            said = now
-
-    return advance
