@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from http.client import HTTPException
 from pathlib import Path
 
 import numpy as np
@@ -187,7 +188,7 @@ def test_killed_at_random_moments_nothing_acknowledged_is_lost(model, tmp_path):
                 row = f"u{life}-{n}", "films", items[n % len(items)], float(1 + n % 5)
                 try:
                     service.rate(row)
-                except (OSError, AssertionError, json.JSONDecodeError):
+                except (OSError, HTTPException, AssertionError, json.JSONDecodeError):      # killed meanwhile
                     return
                 kept[row[:3]] = row[3]
                 if stop.is_set():
