@@ -27,7 +27,6 @@ from pclf.choice.rows import LARGEST, Rows, most_chosen, taken
 from pclf.choice.sums import Chosen, Source, crossed, met, squared
 from pclf.choice.validate import ITEMS, gain, peak
 from pclf.door import check_array, check_codes
-from pclf.engines.cpu import algebra_on, cores
 from pclf.errors import ModelFileError
 
 SOURCE = 4000                                    # the items elsewhere that are looked at, the most chosen
@@ -115,18 +114,16 @@ def learn_crossing(source: Source, sample: Chosen, target: int, mean: Floats,
         return None
     people, leverage, table = np.empty(0, np.int32), np.empty(0, np.float32), None
     means = [(total / int(n[0])).astype(np.float32) for total in (total_given[of], total_wanted[to])]
-    with algebra_on(source.n_threads or cores()):
-        if source.here is not None:
-            given, wanted, both = source.here.both(target)
-            people = both.astype(np.int32)
-            weights, leverage = _ridge(taken(given, items=of), taken(wanted, items=to), penalty, source.n_threads)
-        else:
-            size = max(1, (source.room or 1) // len(of))
-            products = np.concatenate([source.ask(crossed, target, of, to[start:start + size])[0]
-                                       for start in range(0, len(to), size)], axis=1)
-            weights, table = _solved(source.ask(squared, target, of)[0], products, means[0], means[1], int(n[0]),
-                                     penalty)
-        left, right = _leading(weights, min(RANK, *weights.shape), rng)
+    if source.here is not None:
+        given, wanted, both = source.here.both(target)
+        people = both.astype(np.int32)
+        weights, leverage = _ridge(taken(given, items=of), taken(wanted, items=to), penalty, source.n_threads)
+    else:
+        size = max(1, (source.room or 1) // len(of))
+        products = np.concatenate([source.ask(crossed, target, of, to[start:start + size])[0]
+                                   for start in range(0, len(to), size)], axis=1)
+        weights, table = _solved(source.ask(squared, target, of)[0], products, means[0], means[1], int(n[0]), penalty)
+    left, right = _leading(weights, min(RANK, *weights.shape), rng)
     return Crossing(of.astype(np.int32), to.astype(np.int32), means[0], means[1], left, right, people, leverage, table,
                     None if table is None else np.array([int(n[0])]))
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pclf.choice.rows import Rows
-from pclf.engines.cpu import algebra_on, cores
+from pclf.engines.cpu import cores, one_thread_of_algebra
 from pclf.engines.kernels import compiled
 from pclf.engines.simd import load, minus, store, zeros
 from pclf.errors import DataError
@@ -17,7 +18,7 @@ Floats = NDArray[np.floating[Any]]
 
 TILE = 64            # items worked on together
 STRIP = 1024         # columns of a sum worked on together: 4 KB of a row
-LARGE = 2000         # items of a matrix that is inverted on all cores
+LARGE = 2000         # items of a matrix that pays for several threads
 LANES = (0,) * 128   # columns of a strip that lies in one piece, whose sums are kept in registers
 
 
@@ -47,7 +48,7 @@ def inverse(lower: NDArray[np.float32], penalty: float | Floats) -> NDArray[np.f
         return lower
     lower[np.diag_indices(n)] += np.asarray(penalty, np.float32)
     kept = lower.diagonal().copy()
-    with algebra_on(1 if n < LARGE else cores()):
+    with one_thread_of_algebra() if n < LARGE else nullcontext():
         factor, failed = lapack.spotrf(lower.T, lower=0, overwrite_a=1, clean=0)   # the transpose is in Fortran's order
         if not failed:
             found, failed = lapack.spotri(factor, lower=0, overwrite_c=1)

@@ -19,6 +19,7 @@ from pclf.choice.tastes import Column, Tastes, learn_tastes
 from pclf.choice.things import elsewhere
 from pclf.choice.validate import Calibration, find_setting
 from pclf.door import check_array, check_names
+from pclf.engines.cpu import one_thread_of_algebra
 from pclf.errors import DataError, ModelFileError
 
 SUREST = 0.999       # share of people who chose an item, of which odds are taken
@@ -173,9 +174,10 @@ def learn_from(source: Source, sample: Chosen, *, settings: Sequence[Setting] | 
     elif settings is not None:
         found = [(setting, Calibration()) for setting in settings]
     else:
-        found = [find_setting(of_domain, rng, n_threads,
-                              more=None if sample.things is None else elsewhere(rows, sample.things, z))
-                 for z, of_domain in enumerate(rows)]
+        with one_thread_of_algebra():
+            found = [find_setting(of_domain, rng, n_threads,
+                                  more=None if sample.things is None else elsewhere(rows, sample.things, z))
+                     for z, of_domain in enumerate(rows)]
     used = [setting for setting, _ in found]
     items = [learn_items(source, z, setting, core) for z, setting in enumerate(used)]
     crossings: list[Crossing | None] = [None] * len(rows)

@@ -324,15 +324,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def algebra_on(n_threads: int) -> AbstractContextManager[Any]:
-    """NumPy's and SciPy's linear algebra stays on so many threads inside.
+def one_thread_of_algebra() -> AbstractContextManager[Any]:
+    """NumPy's and SciPy's linear algebra stays on one thread inside.
 
-    Small matrices want one: several threads wait for each other at each of them, on a busy machine for many times as
-    long as the work takes, and their number changes the last bits.
+    Small matrices want no more: several threads wait for each other at each of them, on a busy machine for many times
+    as long as the work takes, and their number changes the last bits. Large ones are left to as many as are allowed.
     """
     from threadpoolctl import threadpool_limits
 
-    limits: AbstractContextManager[Any] = threadpool_limits(n_threads, user_api="blas")
+    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
     return limits
 
 

@@ -181,9 +181,8 @@ def reproduce(pairs: Sequence[str] = tuple(PAIRS), givens: Sequence[int] = GIVEN
 
     models: names of the paper's systems, or models of your own by name. preset: "paper" (its settings),
     "best" (the library's defaults) or "both". out: a folder for the results; an interrupted run goes on from
-    the cells that it finds there. n_jobs: processes; with more than
-    one a script needs `if __name__ == "__main__":`. recipe: the recipe file of an
-    earlier run, whose samples must come out again; the one in `out` is checked always.
+    the cells that it finds there. n_jobs: processes; with more than one a script needs `if __name__ == "__main__":`.
+    recipe: the recipe file of an earlier run, whose samples must come out again; the one in `out` is checked always.
     """
     presets = _checked(pairs, givens, repeats, models, preset)
     names = list(dict.fromkeys(name for pair in pairs for name in PAIRS[pair]))

@@ -11,6 +11,7 @@ import numpy as np
 from pclf.data.events import absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
+from pclf.engines.cpu import one_thread_of_algebra
 from pclf.errors import ArgumentError, EngineError, ModelFileError
 from pclf.factors import learn as factor_model
 from pclf.factors.fitted import Factors
@@ -61,7 +62,7 @@ class Learner:
         names = [name for name in self.domains if len(ratings[name])]
         sources = [self._source(ratings, name, ties, seed) for name in names]
         n_factors = [self._n_factors(ratings, len(s.level)) for s in sources]
-        with self.machine.here():
+        with self.machine.here(), one_thread_of_algebra():
             if not ties.any:
                 return factor_model.fit_apart(sources, self.hyper, n_factors, seed, self.machine, after_sweep, start)
             return factor_model.fit(sources, ties, self.hyper, max(n_factors), seed, self.machine, after_sweep, start)

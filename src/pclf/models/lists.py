@@ -101,22 +101,21 @@ class Lists:
         """How many times as probable as for anybody the attributes of what some people chose elsewhere make the choice
         of each item; None where they say nothing. (some, V)"""
         known = self._tastes(told, some)
-        if known is None:
-            return None
-        return self.choice.tastes[told.domain].odds(known, attributes_of(self.data, self.names[told.domain]),
-                                                    self._shares[told.domain])
+        return None if known is None else self._odds(told.domain, known)
 
     def draws(self, told: "Told", code: int) -> tuple[float, dict[int, float]]:
         """The odds of an item for the first of these people, and what each of its features adds to their logarithm; 1
         and nothing where attributes say nothing."""
-        first = np.arange(1)
-        known = self._tastes(told, first) if self.little(told)[0] else None
-        odds = None if known is None else self.odds(told, first)
-        if known is None or odds is None:
+        known = self._tastes(told, np.arange(1)) if self.little(told)[0] else None
+        if known is None:
             return 1.0, {}
         row = attributes_of(self.data, self.names[told.domain])[[code]]
         effects = row.data * known[0, row.indices] * self.choice.tastes[told.domain].weights[row.indices]
-        return float(odds[0, code]), dict(zip(row.indices.tolist(), effects.tolist(), strict=True))
+        return float(self._odds(told.domain, known)[0, code]), dict(zip(row.indices.tolist(), effects.tolist(), strict=True))
+
+    def _odds(self, domain: int, known: Floats) -> Floats:
+        """Of all items of a domain, by what is known of some people's tastes. (some, V)"""
+        return self.choice.tastes[domain].odds(known, attributes_of(self.data, self.names[domain]), self._shares[domain])
 
     def _tastes(self, told: "Told", some: NDArray[np.intp]) -> Floats | None:
         """What the attributes of what some people chose elsewhere say of their tastes. (some, P)"""

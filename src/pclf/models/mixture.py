@@ -26,7 +26,7 @@ from pclf.data.events import DRAWN, absences, with_absences
 from pclf.data.frames import has_frames
 from pclf.data.ratings import Ratings
 from pclf.door import check_keys, check_names, finite, positive, share
-from pclf.engines.cpu import algebra_on
+from pclf.engines.cpu import one_thread_of_algebra
 from pclf.errors import ArgumentError, ModelFileError, UnknownNameError, brief, did_you_mean
 from pclf.factors.fitted import DomainFactors, Factors
 from pclf.factors.rows import softmax
@@ -88,8 +88,9 @@ class Annealing:
             start = STARTS[self.start.removesuffix(BY_ID)](problem, rng, getattr(machine, "n_threads", 1))
         else:
             schedule = replace(schedule, betas=schedule.betas[-1:])
-        return run(machine, problem, start, schedule=schedule, priors=self.priors, held_out=held_out,
-                   callbacks=watchers, keep=keep)
+        with one_thread_of_algebra():
+            return run(machine, problem, start, schedule=schedule, priors=self.priors, held_out=held_out,
+                       callbacks=watchers, keep=keep)
 
     def schedule(self, max_iter: int | None = None) -> Schedule:
         return Schedule(tuple(self.betas), self.steps_per_beta, max_iter or self.max_iter, self.tol)
@@ -172,7 +173,7 @@ class Mixture(_Contract):
         if before is not None:
             restarts, max_iter = len(starts), min(max_iter, ITERATIONS)
         steps = (restarts + self.early_stopping) * max_iter
-        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance, algebra_on(1):
+        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             if self.early_stopping and before is None:
                 part, held_out = weights.hold_out_of_each(weights.some_users(ratings, split_rng), split_rng)

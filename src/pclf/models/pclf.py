@@ -31,7 +31,6 @@ from pclf.clusters.state import Engine
 from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
 from pclf.door import check_names
-from pclf.engines.cpu import algebra_on
 from pclf.errors import ArgumentError, ModelFileError
 from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
@@ -130,9 +129,8 @@ class PCLF(Mixture, Recommender):
         engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory, which fits clusters and
         lists, and no factors: data are then RatingFiles, or a dict of files, folders or patterns; work is a folder to
         work in, from which the same call goes on after it was stopped, and memory ("4GB") is what it may use. "spark"
-        does the same on a
-        cluster; data may be a dict of Spark frames there, and work is a folder that all executors see. dtype,
-        n_threads: of the CPU, or of a task.
+        does the same on a cluster; data may be a dict of Spark frames there, and work is a folder that all executors
+        see. dtype, n_threads: of the CPU, or of a task.
         callbacks: called after each iteration of EM with a `Step`; a true answer stops the run.
         previous: an older fit of the same domains to go on from, see `update`.
         Ctrl-C ends a fit early, once EM has begun on all the ratings: the clusters so far are kept, with a warning,
@@ -158,7 +156,7 @@ class PCLF(Mixture, Recommender):
         variants = learner.variants() if learning else []
         listed = learner.steps(APART) if self.lists else 0
         steps = (restarts + learning) * self.max_iter + sum(map(learner.steps, [*variants, APART])) + listed
-        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance, algebra_on(1):
+        with progress(f"fit {type(self).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             swept = partial(advance, 1, "factors")
             trial, max_iter = None, self.max_iter if before is None else min(self.max_iter, ITERATIONS)

@@ -319,7 +319,7 @@ def in_words(found: Explanation, basis: str, domains: Mapping[str, Domain]) -> s
         word = "know" if domains[loved[0][1]].events else "loved" if loved[0][2] >= 0.99 else "liked"
         said.append(f"Because you {word} {' and '.join(f'“{title}”' for title, _, _ in loved)}.")
     likes = [_trait(taste) for taste in found.tastes if taste.effect >= TOLD][:REASONS]
-    picks = [_trait(draw) for draw in found.draws if draw.times >= OFTEN and _trait(draw) not in likes][:REASONS]
+    picks = [_trait(draw) for draw in found.draws if draw.times >= OFTEN][:REASONS]
     if likes:
         said.append(f"More of what you like: {', '.join(likes)}.")
     elif picks and found.picked >= OFTEN:
