@@ -175,6 +175,20 @@ def about_books(rows: Rows) -> list[str]:
     return lines
 
 
+def above(rows: Rows) -> list[str]:
+    """Where a peer has a lower error on a whole set, and by how much; and who was not measured where."""
+    worse, missing = [], []
+    for setting in rows.settings("whole"):
+        for rule in ("mean", "median"):
+            found = changes(rows, "whole", setting, rule, "mae", rows.ours, PEERS)
+            worse += [f"- {setting}, {rule} rule: {peer}, by {x.percent:.2f} %" for peer, x in found.items() if x.percent > 0]
+        absent = [peer for peer in PEERS if peer not in rows.cell("whole", setting, "mean", "mae")]
+        missing += [f"{setting} ({'all of them' if len(absent) == len(PEERS) else ', '.join(absent)})"] if absent else []
+    lines = ["", f"A peer has a lower error than {rows.ours} here:", "", *worse] if worse else \
+        ["", f"{rows.ours} has the lowest error of all that were measured, on every set and by both rules."]
+    return [*lines, *(["", f"Not measured yet: {'; '.join(missing)}."] if missing else [])]
+
+
 def said(rows: Rows) -> list[str]:
     """The model's own words about the links and attributes that say nothing, once a setting."""
     words = {row["setting"]: row["transfer"] for row in rows.rows
@@ -210,7 +224,7 @@ def write() -> None:
     text += ["", BOOKS, *about_books(rows), "", HARM]
     for rule in ("mean", "median"):
         text += table(rows, "harm", rule, "mae", known, known[1:])
-    text += [*said(rows), "", WHOLE]
+    text += [*said(rows), "", WHOLE, *above(rows)]
     for rule in ("mean", "median"):
         text += table(rows, "whole", rule, "mae", [*kin, "Bias alone", *PEERS, *before], ["Bias alone", *PEERS, *before[:1]])
     PAGE.write_text("\n".join(text) + "\n")
