@@ -60,11 +60,7 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
             chosen = start.as_before(chosen, "chosen", names, things, by_item.n_chosen)
             choosers = start.as_before(choosers, "choosers", names, people, by_user.n_chosen)
         counts = of_domains[1].sum(axis=1)
-        logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
-        spread = max(logs.std(), NARROWEST)
-        standard = (logs - logs.mean()) / spread
-        typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
-        count = np.array([logs.mean(), spread, *typical])
+        count = spread_of(counts)
         stand = np.column_stack([np.ones(n_people), chosen.of_all(by_user, machine)])
         known = about_items(counts, count, choosers.of_all(by_item, machine))
         for own_people, own_things in zip(people, things, strict=True):
@@ -75,14 +71,23 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
             out.count.append(count)
             out.agreement.append(np.full(chosen.places.shape[1], float(ties.choices)))
     if ties.attributes and not ties.choices:
-        _align(out, sources, seed)
+        align_axes(out, sources, seed)
     return out
 
 
-def _align(about: About, sources: Sequence[Source], seed: int) -> None:
+def spread_of(counts: Floats) -> Floats:
+    """What `about_items` must know of how often things were chosen. (4,)"""
+    logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
+    spread = max(logs.std(), NARROWEST)
+    standard = (logs - logs.mean()) / spread
+    typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
+    return np.array([logs.mean(), spread, *typical])
+
+
+def align_axes(about: About, sources: Sequence[Source], seed: int) -> None:
     """Axes of choices that attributes tie together are turned onto those of the largest domain."""
     known = [z for z, s in enumerate(sources) if s.attributes is not None and s.attributes.nnz]
-    known.sort(key=lambda z: -len(sources[z].level))
+    known.sort(key=lambda z: -sources[z].counts.total)
     sizes = {about.chosen[z].places.shape[1] for z in known}
     if len(known) < 2 or len(sizes) > 1:
         return

@@ -70,19 +70,27 @@ def leading(forth: Callable[[Any], Any], back: Callable[[Any], Any], start: Any,
     forth, back: products with the matrix and with its transpose. start: random, as many columns as vectors. get, put:
     from where the products are computed to NumPy, and back.
     """
-    def orthonormal(x: Any) -> Any:
-        """By inner products of the columns, which are few. Rounding spoils small ones the first time, so twice."""
-        for _ in range(2):
-            products = get(x.T @ x)
-            squares, axes = np.linalg.eigh(products.astype(np.float64))
-            x = x @ put((axes / np.sqrt(np.maximum(squares, 1e-12 * squares[-1] + 1e-30))).astype(products.dtype))
-        return x
-
     right = start
     for _ in range(n_passes):
-        left = orthonormal(forth(right))
-        right = orthonormal(back(left))
+        left = orthonormal(forth(right), get, put)
+        right = orthonormal(back(left), get, put)
     return left, right
+
+
+def orthonormal(x: Any, get: Callable[[Any], Any] = np.asarray, put: Callable[[Any], Any] = np.asarray) -> Any:
+    """A basis of the columns, which are few, by their inner products. Rounding spoils small ones the first time, so
+    twice."""
+    for _ in range(2):
+        products = get(x.T @ x)
+        x = x @ put(to_orthonormal(products).astype(products.dtype))
+    return x
+
+
+def to_orthonormal(products: Floats) -> Floats:
+    """What turns columns with these inner products into orthonormal ones."""
+    squares, axes = np.linalg.eigh(products.astype(np.float64))
+    out: Floats = axes / np.sqrt(np.maximum(squares, 1e-12 * squares[-1] + 1e-30))
+    return out
 
 
 def _correspondence(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int,
@@ -117,15 +125,31 @@ def _choice(lists: Lists, chosen: NDArray[Any], places: Floats, machine: Machine
     counts = lists.n_chosen
     n = int(counts.sum())
     places = places - chosen @ places / max(1, n)
-    choosers = int(np.count_nonzero(counts))
     sums = machine.get(lists.sums(machine.put(places)))
     between = (sums / np.maximum(counts, 1)[:, None]).T @ sums
-    within = (places.T @ (chosen[:, None] * places) - between) / max(1, n - choosers)
-    per_chooser = n - (counts.astype(np.float64) ** 2).sum() / max(1, n)
+    of_counts = np.array([n, np.count_nonzero(counts), (counts.astype(np.float64) ** 2).sum()])
+    whiten, turn, variance = whitening(places.T @ (chosen[:, None] * places), between, of_counts)
+    places = places @ whiten @ turn
+    return Choice(places * signs(chosen @ places**3), variance)
+
+
+def whitening(squares: Floats, between: Floats, of_counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """What makes places uncorrelated within a chooser, what turns them to axes along which choosers differ most, and
+    how much they do: (Q, Q), (Q, Q), (Q,).
+
+    squares: of the places of all that was chosen, around their mean. between: of the means of choosers, each as often
+    as the chooser chose. of_counts: choices, choosers, and the sum of squared choices of a chooser.
+    """
+    n, choosers, squared = of_counts
+    within = (squares - between) / max(1, n - choosers)
+    per_chooser = n - squared / max(1, n)
     between = (between - choosers * within) / max(1.0, per_chooser)
     spread, axes = np.linalg.eigh(within)
     whiten = (axes / np.sqrt(np.maximum(spread, LEAST))).T
     variance, turn = np.linalg.eigh(whiten @ between @ whiten.T)
-    places = places @ whiten.T @ turn[:, ::-1]
-    places *= np.where(chosen @ places**3 < 0, -1, 1)        # else their signs are chance, and differ between machines
-    return Choice(places, np.maximum(variance[::-1], 0))
+    return whiten.T, turn[:, ::-1], np.maximum(variance[::-1], 0)
+
+
+def signs(skew: Floats) -> Floats:
+    """Which way axes point: without it their signs were chance, and differed between machines."""
+    return np.where(skew < 0, -1, 1)
