@@ -6,6 +6,7 @@ of its own, which are turned so that the same attributes lie on the same axes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from pclf.factors.hyper import Hyper
 from pclf.factors.rows import Floats
 from pclf.factors.source import Source, Ties
 from pclf.factors.start import Start
+from pclf.problem import row_keys
 
 COUNTS = 3           # numbers that say how often an item was chosen
 
@@ -52,9 +54,9 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
         n_chosen = sum(map(len, person))
         by_user, by_item = machine.lists(np.concatenate(person), np.concatenate(thing), np.zeros(n_chosen, np.uint8),
                                          n_people, n_things, 1, 0)
-        of_domains = _counts(person, n_people), _counts(thing, n_things)
-        chosen, choosers = learn_choices(by_user, by_item, of_domains, hyper.places, np.random.default_rng(seed),
-                                         machine)
+        of_domains = counted(person, n_people), counted(thing, n_things)
+        chosen, choosers = learn_choices(by_user, by_item, of_domains, hyper.places, seed, machine,
+                                         keys_of(group, things))
         if start is not None:
             names = [s.name for s in group]
             chosen = start.as_before(chosen, "chosen", names, things, by_item.n_chosen)
@@ -73,6 +75,15 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
     if ties.attributes and not ties.choices:
         align_axes(out, sources, seed)
     return out
+
+
+def keys_of(sources: Sequence[Source], things: Sequence[NDArray[Any]]) -> NDArray[np.uint64] | None:
+    """The key of each thing, where items have some."""
+    keys = [s.keys for s in sources if s.keys is not None]
+    if len(keys) < len(sources):
+        return None
+    n = sum(s.n_items for s in sources)
+    return row_keys(keys, things, tied=1 + max(int(rows.max(initial=-1)) for rows in things) < n)
 
 
 def spread_of(counts: Floats) -> Floats:
@@ -99,6 +110,6 @@ def align_axes(about: About, sources: Sequence[Source], seed: int) -> None:
         about.agreement[z] = agreement
 
 
-def _counts(rows: Sequence[NDArray[np.int32]], n: int) -> Floats:
+def counted(rows: Sequence[NDArray[np.int32]], n: int) -> Floats:
     """How often each of n rows comes, a domain a column. (n, Z)"""
     return np.stack([np.bincount(own, minlength=n) for own in rows], axis=1).astype(np.float64)

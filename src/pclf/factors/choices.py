@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.engines import Lists, Machine
-from pclf.factors.rows import Floats
+from pclf.factors.rows import Floats, normals
 
 SPARE = 8            # more of them while they are sought
 PASSES = 6           # of subspace iteration
@@ -52,14 +52,14 @@ class Choice:
         return out if self.turn is None else out @ self.turn
 
 
-def learn_choices(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int,
-                  rng: np.random.Generator, machine: Machine) -> tuple[Choice, Choice]:
+def learn_choices(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int, seed: int,
+                  machine: Machine, keys: NDArray[np.uint64] | None = None) -> tuple[Choice, Choice]:
     """What users choose, and by whom items are chosen.
 
     by_user, by_item: lists of the machine that has them. of_domains: choices of each user, and of each item, by domain,
-    (U, Z) and (V, Z).
+    (U, Z) and (V, Z). seed, keys: of the items, see `normals`.
     """
-    users, items = _correspondence(by_user, by_item, of_domains, n_places, rng, machine)
+    users, items = _correspondence(by_user, by_item, of_domains, n_places, seed, machine, keys)
     return _choice(by_user, by_item.n_chosen, items, machine), _choice(by_item, by_user.n_chosen, users, machine)
 
 
@@ -94,7 +94,7 @@ def to_orthonormal(products: Floats) -> Floats:
 
 
 def _correspondence(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int,
-                    rng: np.random.Generator, machine: Machine) -> tuple[Floats, Floats]:
+                    seed: int, machine: Machine, keys: NDArray[np.uint64] | None) -> tuple[Floats, Floats]:
     """The places of users and of items. (U, Q), (V, Q)"""
     sides, get, put = (by_user, by_item), machine.get, machine.put
     sums = [side.n_chosen.astype(np.float64) for side in sides]
@@ -110,7 +110,7 @@ def _correspondence(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Fl
         return scaled - chance[own] @ (chance[other].T @ x)
 
     size = min(n_users, n_items, n_places + SPARE)
-    start = put(rng.normal(size=(n_items, size)).astype(np.float32))
+    start = put(normals(n_items, size, seed, keys).astype(np.float32))
     left, right = leading(lambda x: product(0, 1, x), lambda x: product(1, 0, x), start, PASSES, get, put)
     u, _, v = np.linalg.svd(get(left.T @ product(0, 1, right)))
     n = min(size, n_places)

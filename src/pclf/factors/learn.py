@@ -25,7 +25,7 @@ from pclf.factors.fitted import DomainFactors, Factors, about_items, usual_of
 from pclf.factors.hyper import Hyper
 from pclf.factors.meeting import Items, Met, choices_of, meeting
 from pclf.factors.population import Population
-from pclf.factors.rows import Floats, tilts
+from pclf.factors.rows import Floats, normals, tilts
 from pclf.factors.side import Side, guessed
 from pclf.factors.source import Source, Ties, draw_weights
 from pclf.factors.start import Start
@@ -96,18 +96,13 @@ class Here:
         return out
 
 
-def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, seed: int, machine: Machine,
+def fit(raters: Raters, ties: Ties, hyper: Hyper, n_factors: int, seed: int, machine: Machine,
         after_sweep: Callable[[], None] = lambda: None, start: Start | None = None) -> Factors:
     """Learn the rows of all users and items of some domains, together where something ties them.
 
-    start: where an older fit of these domains ended, whose number of factors is kept; without it, all begins anew.
+    machine: what works on items, which are here wherever people are. start: where an older fit of these domains ended,
+    whose number of factors is kept; without it, all begins anew.
     """
-    return fit_all(Here(sources, machine), ties, hyper, n_factors, seed, machine, after_sweep, start)
-
-
-def fit_all(raters: Raters, ties: Ties, hyper: Hyper, n_factors: int, seed: int, machine: Machine,
-            after_sweep: Callable[[], None] = lambda: None, start: Start | None = None) -> Factors:
-    """`fit`, wherever people and their ratings are. machine: what works on items, which are here."""
     sources = raters.sources
     tilt = [tilts(s.n_levels, hyper.shape) for s in sources]
     shapes = tuple(len(t) for t in tilt)
@@ -133,7 +128,7 @@ def fit_all(raters: Raters, ties: Ties, hyper: Hyper, n_factors: int, seed: int,
             things.attributes[z] = AttributeRegression.of(s.attributes, axes[z], hyper.taste, shapes[z], size)
         things.expect(z, things.guess[z])
         rows = machine.get(things.mean[z]).copy()
-        rows[:, shapes[z]:] += np.random.default_rng(seed).normal(0, JITTER, (s.n_items, size))    # no other domain's
+        rows[:, shapes[z]:] += JITTER * normals(s.n_items, size, seed, s.keys)                  # no other domain's
         things.start(z, rows)
         people.expect(z, people.guess[z])
     first, bases = raters.begin(people, things, [_base(s) for s in sources])
@@ -173,11 +168,11 @@ def fit_all(raters: Raters, ties: Ties, hyper: Hyper, n_factors: int, seed: int,
                    np.array(strange), hyper)
 
 
-def fit_apart(sources: Sequence[Source], hyper: Hyper, n_factors: Sequence[int], seed: int, machine: Machine,
+def fit_apart(raters: Sequence[Raters], hyper: Hyper, n_factors: Sequence[int], seed: int, machine: Machine,
               after_sweep: Callable[[], None] = lambda: None, start: Start | None = None) -> Factors:
     """Learn every domain as if there were no other. What a visitor brings along is how they use the scale."""
-    parts = [fit([source], Ties(False, False, source.attributes is not None), hyper, n, seed, machine, after_sweep,
-                 start and start.only(source.name)) for source, n in zip(sources, n_factors, strict=True)]
+    parts = [fit(own, Ties(False, False, own.sources[0].attributes is not None), hyper, n, seed, machine, after_sweep,
+                 start and start.only(own.sources[0].name)) for own, n in zip(raters, n_factors, strict=True)]
     if len(parts) == 1:
         return parts[0]
     shapes = tuple(part.people.shapes[0] for part in parts)

@@ -54,10 +54,10 @@ def meeting(by_user: Lists, by_item: Lists, users: Floats, tastes: Floats, items
     of_items = machine.get(by_item.sums(machine.put(tastes)))
     chosen = np.einsum("uf,uf->", tastes, machine.get(by_user.sums(machine.put(items.factors))))
     return [of_items, np.array([chosen]), n @ tastes, tastes.T @ (n[:, None] * tastes),
-            np.array([_picks(by_user, users, items, machine).sum()]), np.array([n.sum()])]
+            np.array([better_choices(by_user, users, items, machine).sum()]), np.array([n.sum()])]
 
 
-def _picks(by_user: Lists, users: Floats, items: Items, machine: Machine) -> Floats:
+def better_choices(by_user: Lists, users: Floats, items: Items, machine: Machine) -> Floats:
     """How much better what each chose is for them than it would seem if it were new, in all. (U,)"""
     better = machine.get(by_user.sums(machine.put(items.better)))
     out: Floats = better[:, 0] + np.einsum("uf,uf->u", users[:, items.n_shape:], better[:, 1:])
@@ -93,5 +93,5 @@ class Met:
         met = machine.get(by_user.sums(machine.put(np.column_stack([factors[:, first:], self.company]))))
         more = np.einsum("uf,uf->u", tastes[:, first:], met[:, :-1]) - met[:, -1]
         n: NDArray[np.floating] = by_user.n_chosen + FEW
-        picks = _picks(by_user, users, items, machine)
+        picks = better_choices(by_user, users, items, machine)
         return (more / n).astype(np.float32), ((picks + FEW * self.usual) / n).astype(np.float32)

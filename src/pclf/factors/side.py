@@ -125,8 +125,9 @@ class Side:
         regression = self.attributes[z]
         return None if regression is None else regression.weights
 
-    def step(self, other: "Side", bases: Sequence[Floats], tilt: Sequence[Floats]) -> list[tuple[Floats, Floats]]:
-        """A Newton step of every row, given those of the other side. Gradient and Hessian of `base`, a domain."""
+    def step(self, other: Any, bases: Sequence[Floats], tilt: Sequence[Floats]) -> list[tuple[Floats, Floats]]:
+        """A Newton step of every row, given those of the other side, its `rows` and `square`. Gradient and Hessian of
+        `base`, a domain."""
         of_bases, machine = [], self.machine
         self.sums = []
         for z, base in enumerate(bases):
@@ -146,7 +147,7 @@ class Side:
             self.solve(tied, parts)
         return of_bases
 
-    def solve(self, tied: "Tied", parts: Sequence[tuple[Floats, Floats]]) -> None:
+    def solve(self, tied: "Tied", parts: Sequence[tuple[Floats, Any]]) -> None:
         """Rows of people who are in the same several domains, in one step each."""
         machine, domains = self.machine, tied.domains
         ends = np.cumsum([0, *(self.shapes[z] + self.size for z in domains)])

@@ -39,6 +39,7 @@ class Source:
     thing: NDArray[np.int32]            # (V,)
     attributes: Any = None              # (V, P), sparse
     counted: Counts | None = None       # of all, where the ratings are not here
+    keys: NDArray[np.uint64] | None = None      # (V,) hashes of ids, for start values that do not depend on their order
 
     @cached_property
     def counts(self) -> Counts:
