@@ -501,7 +501,8 @@ def test_one_id_that_is_two_people_is_placed_as_each_of_them(tmp_path):
     assert in_a.ratings.keys() == {"a"}
     assert in_b.ratings.keys() == {"b"}
     after = Live(live.version, live.model, {}, fresh)
-    after.place_again(live)
+    for user, homes in live.guests:
+        after.place_again(user, homes)
     assert after.guests.keys() == live.guests.keys()
     rows.close()
 

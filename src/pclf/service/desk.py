@@ -8,6 +8,7 @@ in one thread beside the loop. What was answered is kept until the model, or wha
 import asyncio
 import gc
 import hashlib
+import secrets
 import sys
 import time
 from collections import OrderedDict
@@ -37,6 +38,7 @@ AT_ONCE = 0.012            # seconds for which nobody else is answered
 FLUSH = 0.2                # seconds between two writes of what was shown
 SHOWN = 50_000             # lists waiting to be remembered, at most
 TURN = 0.0001              # seconds after which whatever computes lets go, so that answers do not wait for it
+SWAP, PATIENT = "swap", 10.0    # a lease, and the seconds for which it is waited
 KEYS = 5.0                 # seconds between two looks at the keys
 
 
@@ -404,27 +406,36 @@ class Desk:
             return live
         raise failed or ArgumentError("there is no model to serve: give one, pclf serve MODEL, or say --demo.")
 
-    def _loaded_again(self, before: Live) -> Live:
-        live = self._loaded()
-        live.place_again(before)
-        return live
-
     async def _reload(self) -> None:
         """Follow the store when it names another version, or the files were rewritten."""
         while True:
             await self._swap.wait()
             self._swap.clear()
+            turn = secrets.token_hex(8)
             try:
-                live = await self._in(self._loads, self._loaded_again, self.live)
+                await self._wait_for_my_turn(turn)
+                live = await self._in(self._loads, self._loaded)
+                for user, homes in list(self.live.guests):
+                    live.place_again(user, homes)
+                    await asyncio.sleep(0)                    # others are answered meanwhile
             except (StoreError, PclfError) as error:
                 self.log("swap failed", "error", reason=str(error))
                 await asyncio.sleep(1)
                 self._swap.set()
                 continue
+            finally:
+                with suppress(StoreError):
+                    await self._in(self._writes, self.store.release, SWAP, turn)
             self.live, self.follower.fresh = live, live.fresh
             self._other = None
             self._answers.clear()
             self.log("model", model=live.version.version, ratings=live.model.data_.n_ratings)
+
+    async def _wait_for_my_turn(self, turn: str) -> None:
+        """Processes load a version one after the other, so that the others have the cores for those who ask."""
+        until = time.monotonic() + PATIENT
+        while time.monotonic() < until and not await self._in(self._writes, self.store.lease, SWAP, turn, PATIENT):
+            await asyncio.sleep(PATIENT / 50)
 
     async def _swapped(self, version: int) -> None:
         """Return when this process serves a version."""
