@@ -157,7 +157,7 @@ class Desk:
 
     async def predict(self, asked: answers.PredictQuestion) -> bytes:
         if (asked.user is None) == (not asked.ratings):
-            raise ArgumentError("give one of user and ratings.")
+            raise ArgumentError("one of user and ratings must be given, and not both.")
         await self.follower.up_to_date()
         live = self.live
 
@@ -242,8 +242,8 @@ class Desk:
         for key in [key for key in self._answers if key[0] == user]:
             del self._answers[key]
         due = await self._in(self._reads, self.worker.due_at)
-        when = "with the next refit" + ("" if due is None else ", which is due at refit_due") + \
-            "; until then the model's answers do without them"
+        when = "the model files forget this person with the next refit" + (
+            "" if due is None else ", which is due at refit_due") + "; answers do without them from now on"
         return answers.Forgotten(forgotten=True, rows=rows, store="now", model=when, refit_due=due)
 
     async def refit(self) -> answers.RefitAnswer:
