@@ -283,7 +283,7 @@ def choices_of(user, item, shape, of_domains=None):
     if of_domains is None:
         of_domains = tuple(np.bincount(x, minlength=n)[:, None].astype(float) for x, n in zip((user, item), shape,
                                                                                               strict=True))
-    return sides[0], *learn_choices(*sides, of_domains, 12, np.random.default_rng(0), Cores())
+    return sides[0], *learn_choices(*sides, of_domains, 12, 0, Cores())
 
 
 def test_choices_tell_groups_apart_and_distrust_a_few():

@@ -149,6 +149,17 @@ def write_atomically(path: Path, arrays: Arrays, metadata: dict[str, str], *, fo
             raise OutputError(f"{path} could not be written: {error}") from None
 
 
+def read_arrays(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """The arrays and the metadata of a file that a run left in its folder of work."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path} must say where a run stands; {error}. Remove it to begin anew.") from None
+
+
 def read(path: Path, key: Key | None = None) -> tuple[dict[str, Any], Arrays]:
     """The manifest and the arrays of a file that is whole."""
     from safetensors import safe_open

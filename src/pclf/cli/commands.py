@@ -151,9 +151,6 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         "n_specific_clusters": specific_clusters, "common_weight": common_weight, "factor_weight": factor_weight,
         "lists": lists, "max_iter": max_iter, "n_restarts": restarts, **arguments.settings(set_to)}
     if engine in ("disk", "spark"):
-        if model.upper() == "PCLF" and factor_weight != 0:
-            raise typer.BadParameter(f"--engine {engine} fits the clusters and lists of PCLF, and no factors: add "
-                                     f"--factor-weight 0.")
         described = arguments.rating_files(
             files, engine=engine, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
             titles=titles, attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,

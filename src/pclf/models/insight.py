@@ -277,7 +277,7 @@ def similar_items(model: "Mixture", domain: str, item: Hashable, n: int, to: str
         rated = target.item_counts
         scores = alike * rated / (rated + FEW)
     elif part is not None and axes.stop > axes.start:
-        counts = _counts(target.item, target.n_items)
+        counts = target.item_counts
         scores = _cosines(part.domains[to].item_factors[:, axes], part.domains[domain].item_factors[code, axes])
         scores = scores * counts / (counts + FEW)
     else:

@@ -111,11 +111,13 @@ class Lists:
             return 1.0, {}
         row = attributes_of(self.data, self.names[told.domain])[[code]]
         effects = row.data * known[0, row.indices] * self.choice.tastes[told.domain].weights[row.indices]
-        return float(self._odds(told.domain, known)[0, code]), dict(zip(row.indices.tolist(), effects.tolist(), strict=True))
+        by_feature = dict(zip(row.indices.tolist(), effects.tolist(), strict=True))
+        return float(self._odds(told.domain, known)[0, code]), by_feature
 
     def _odds(self, domain: int, known: Floats) -> Floats:
         """Of all items of a domain, by what is known of some people's tastes. (some, V)"""
-        return self.choice.tastes[domain].odds(known, attributes_of(self.data, self.names[domain]), self._shares[domain])
+        attributes = attributes_of(self.data, self.names[domain])
+        return self.choice.tastes[domain].odds(known, attributes, self._shares[domain])
 
     def _tastes(self, told: "Told", some: NDArray[np.intp]) -> Floats | None:
         """What the attributes of what some people chose elsewhere say of their tastes. (some, P)"""
