@@ -207,7 +207,7 @@ def test_hidden_choices_find_a_setting_and_a_calibration():
     shown, hidden = hide(taken(rows, np.arange(300)), np.random.default_rng(1))
     assert (shown + hidden != rows[:300]).nnz == 0
     assert (np.diff(hidden.indptr) >= (np.diff(rows[:300].indptr) > 0)).all()
-    known = vstack([shown, rows[300:]], format="csr")
+    known = csr_array(vstack([shown, rows[300:]], format="csr"))          # old SciPy makes a matrix of it
     p = calibration.probability(learn([known], settings=[setting]).scores(0, [shown]), np.diff(shown.indptr))
     unseen = (shown.toarray() == 0) & (np.diff(rows[:300].indptr) >= 3)[:, None]    # the setting is of such people
     assert len(np.unique(np.sort(p, axis=1)[:, -5:].round(9))) > 1000                # the best are not all alike

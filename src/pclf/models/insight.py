@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pclf.data.events import AT_RANDOM
 from pclf.errors import ArgumentError
 from pclf.models.base import Floats, is_batch
 from pclf.models.people import Guest, Items, NewItem, People, Users, find
@@ -331,7 +332,7 @@ def _in_words(model: "Mixture", domain: str, title: str, prediction: float, part
     target = model.data_.domains[domain]
     expected = f"{prediction:.2f} of {target.scale.values[-1]:g} expected"
     if target.events:
-        expected = f"probability {prediction:.2f} among draws"
+        expected = f"{prediction:.0%} probable, where it would be {AT_RANDOM}"
     lines = [f"{title}: {expected}."]
     counting = [part for part in sorted(parts, key=lambda part: -part.weight) if part.weight >= 0.05]
     told = [taste for taste in tastes if abs(taste.effect) >= TOLD][:3]
