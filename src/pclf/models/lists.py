@@ -130,7 +130,7 @@ class Lists:
         return tastes_of(self.choice.tastes, told.domain, chosen, attributes)
 
     def probability(self, told: "Told", expected: Floats) -> Floats:
-        """P(chosen) of some items each, see `pclf.choice.validate.Calibration`. (people, n)"""
+        """P(chosen) of some items each, see `pclf.choice.calibration.Calibration`. (people, n)"""
         return self.choice.probability(told.domain, expected, told.n_here)
 
     def grades(self, domain: str, distribution: Floats) -> tuple[Floats, Floats]:
