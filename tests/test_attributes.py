@@ -672,7 +672,62 @@ def test_somebodys_favourite_artist_is_an_attribute():
 
 def test_a_table_without_ids_is_refused():
     refused(r"attributes of 'films': there must be a column of ids like 'item_id'; got 'nr', 'country'. Rename the "
-            r"one with the ids to that", {"nr": range(N), "country": FILMS["country"]})
+            r"one with the ids to that", {"nr": range(N, 2 * N), "country": FILMS["country"]})
+
+
+def test_ids_are_found_by_their_values_where_their_column_has_an_unusual_name():
+    renamed = {name.replace("movie_id", "Bestell-Code"): values for name, values in FILMS.items()}
+    found, usual = (some_ratings(attributes={"films": table}).attributes for table in (renamed, FILMS))
+    assert (dense(found) == dense(usual)).all()
+    assert found.features == usual.features
+
+
+def test_of_two_columns_that_could_be_ids_none_is_taken():
+    refused(r"there must be a column of ids like 'item_id'; got 'nr', 'shelf', 'country'",
+            {"nr": range(N), "shelf": range(N)[::-1], "country": FILMS["country"]})
+
+
+# Numbers as people write them
+
+
+@pytest.mark.parametrize(("texts", "numbers"), [
+    (["12,25 €", "5 €", "1.299,00 €", "7,5"], [12.25, 5, 1299, 7.5]),
+    (["$12.25", "$5", "$1,299.00", "7"], [12.25, 5, 1299, 7]),
+    (["EUR 3,20", "eur 4", "0,99", "10"], [3.2, 4, 0.99, 10]),
+    (["90 min", "120 min", "95", "100 min"], [90, 120, 95, 100]),
+    (["-1,5", "2,25", "+3", "4"], [-1.5, 2.25, 3, 4]),
+    (["31.05.2024", "1.6.1999", "24.12.2023", "01.01.2001"], [2024, 1999, 2023, 2001]),
+    (["2024-05-31", "1999-06-01 12:30:00", "2023-12-24T00:00:00Z", "2001/01/01"], [2024, 1999, 2023, 2001]),
+    (["05/31/2024", "12/24/1999", "31-May-2023", "01 Jan 2001"], [2024, 1999, 2023, 2001]),
+])
+def test_amounts_and_dates_are_numbers_however_they_are_written(texts, numbers):
+    made, plain = films(x=texts * 3), films(x=numbers * 3)
+    assert column(made, "x").kind == "number"
+    assert (dense(made) == dense(plain)).all()
+    new = made.encode([{"x": text} for text in texts])
+    assert (new.toarray() == plain.encode([{"x": number} for number in numbers]).toarray()).all()
+
+
+@pytest.mark.parametrize("texts", [
+    ["1,234", "2,500", "3,100", "4,750"],                 # thousands, or three digits behind a comma
+    ["1.299 €", "999 €", "2.500 €", "45 €"],
+    ["12,25", "12.25", "8,5", "8.5"],
+    ["5 €", "5 $", "7 €", "9 $"],
+    ["02139", "10001", "94103", "60601"],
+    ["1.2.3", "1.2.4", "2.0.0", "2.1.0"],
+    ["5 stars", "4 stars", "3 stars", "2 stars"],
+    ["32.13.2024", "40.01.1999", "32.12.2023", "41.01.2001"],
+])
+def test_what_may_mean_two_things_stays_text(texts):
+    assert column(films(x=texts * 3), "x").kind == "category"
+
+
+def test_each_domain_may_write_numbers_in_its_own_way():
+    tables = {"films": {"item_id": range(N), "price": ["12,25 €", "8,50 €", "1.000 €"] * 4},
+              "books": {"item_id": range(N), "price": ["12.25", "8.50", "1,000.00"] * 4}}
+    made = some_ratings(("films", "books"), attributes=tables).attributes
+    assert column(made, "price").kind == "number"
+    assert (dense(made) == dense(made, "books")).all()
 
 
 def test_a_table_without_a_useful_column_is_refused():

@@ -68,6 +68,20 @@ def test_the_fast_sums_are_the_products():
     np.testing.assert_allclose(quadratic(rows, precision), np.einsum("ui,ij,uj->u", x, precision, x), rtol=RTOL)
 
 
+@pytest.mark.parametrize("n", range(6))
+def test_sums_taken_four_rows_at_a_time_are_those_of_one_after_the_other(n):
+    """Also where a row has no whole fours, or something is left beside them."""
+    rng = np.random.default_rng(n)
+    table, value = rng.normal(size=(9, 1500)).astype(np.float32), rng.normal(size=n).astype(np.float32)
+    item = np.sort(rng.permutation(9)[:n])
+    rows = csr_array((value, item, [0, n]), shape=(1, 9))
+    one_by_one = np.zeros((1, 1500), np.float64)
+    for x, i in zip(value, item, strict=True):               # float64 has room for the product, so this is one rounding
+        one_by_one = (one_by_one + np.float64(x) * table[i]).astype(np.float32).astype(np.float64)
+    np.testing.assert_allclose(sums(rows, table), one_by_one, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(sums(vstack([rows, rows], format="csr"), table)[1:], sums(rows, table))
+
+
 def test_a_score_is_the_mean_of_an_item_given_all_others():
     x = matrix()
     setting = Setting(7.0, 0.3, even=0.5, doubt=0.2)

@@ -107,6 +107,97 @@ def test_blocks_on_disk_predict_what_memory_does(name, shared, tmp_path):
     assert two.trace_[-1].objective == pytest.approx(whole.trace_[-1].objective, rel=1e-5)
 
 
+def with_factors(**settings):
+    return pclf.PCLF(6, 4, 5, **{"common_weight": 0.4, "factor_weight": 1.0, "n_restarts": 1, "max_iter": 4,
+                                 "lists": False, "neighbours": False, "n_factors": 4, "hyper": {"sweeps": 6},
+                                 **settings})
+
+
+def facts(arrays):
+    """Genres that films and books have in common, and a number."""
+    out = {}
+    for name, (_, item, _) in arrays.items():
+        ids = sorted(set(item))
+        out[name] = {"item_id": ids, "genre": [f"genre {len(i) * 7 % 3}|{i[-1]}" for i in ids],
+                     "year": [1900 + 3 * j for j in range(len(ids))]}
+    return out
+
+
+@pytest.mark.parametrize("attributes", [False, True], ids=["bare", "attributes"])
+@pytest.mark.parametrize("shared", SHARED, ids=WAYS)
+def test_factors_of_blocks_are_those_of_memory(shared, attributes, tmp_path):
+    """After whole fits, whatever ties domains, and two blocks as five: of people who rate here, of visitors and of
+    guests."""
+    arrays, options = catalogues(*shared), {"shared_users": shared[0], "shared_items": shared[1]}
+    if attributes:
+        options["attributes"] = facts(arrays)
+    bridges = ("people", "things", "attributes")
+    files = pclf.RatingFiles(written(tmp_path / "in", arrays), **options)
+    two, five = (fitted(with_factors(bridges=bridges), files, tmp_path / f"work {n}", n_parts=10, n_blocks=n)
+                 for n in (2, 5))
+    twin = with_factors(bridges=bridges, start="memberships by id").fit(
+        pclf.Ratings.from_arrays(arrays, **options), n_threads=1)
+    (films, names, _), (readers, books, _) = arrays.values()
+    of_visitors = "books", films[:300], books[:300]
+    for domain, user, item in [("films", films, names), ("books", readers, books), of_visitors]:
+        want = twin.predict(domain, user[:400], item[:400])
+        assert want.std() > 0.1, "a model that says the same of everything would agree with anything"
+        for model in (two, five):
+            assert np.abs(model.predict(domain, user[:400], item[:400]) - want).max() < CLOSE
+            assert model.factor_weights_ == twin.factor_weights_
+    told = {"films": dict(zip(names[:5], (5, 4, 1, 2, 3), strict=True))}
+    for domain, item in [("films", names[:30]), ("books", books[:30])]:
+        want = twin.predict(domain, twin.fold_in(told), item)
+        for model in (two, five):
+            assert np.abs(model.predict(domain, model.fold_in(told), item) - want).max() < CLOSE
+    two.save(tmp_path / "saved")
+    again = pclf.load(tmp_path / "saved")
+    assert (again.predict("films", films[:99], names[:99]) == two.predict("films", films[:99], names[:99])).all()
+
+
+def test_a_trial_on_a_sample_decides_about_bridges_and_weights_on_disk(tmp_path):
+    """The default model, with nothing set: what is decided, and how good it is, are as in memory."""
+    arrays = catalogues(shared_users=True)
+    held = {name: np.arange(len(user)) % 5 == 0 for name, (user, _, _) in arrays.items()}
+    train = {name: tuple([x for x, out in zip(column, held[name], strict=True) if not out] for column in columns)
+             for name, columns in arrays.items()}
+    settings = {"n_restarts": 1, "max_iter": 8, "lists": False, "neighbours": False}
+    model = fitted(pclf.PCLF(**settings), pclf.RatingFiles(written(tmp_path / "in", train), shared_users=True),
+                   tmp_path / "work")
+    twin = pclf.PCLF(**settings).fit(pclf.Ratings.from_arrays(train, shared_users=True))
+    for name, (user, item, rating) in arrays.items():
+        assert model.transfer_[name].bridges["people"].used == twin.transfer_[name].bridges["people"].used
+        some = np.flatnonzero(held[name])
+        errors = [np.abs(m.predict(name, [user[i] for i in some], [item[i] for i in some]) -
+                         np.array(rating)[some]).mean() for m in (model, twin)]
+        assert errors[0] == pytest.approx(errors[1], rel=0.02)
+        assert "people" in str(model.transfer_[name])
+
+
+def test_a_fit_of_factors_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    """With the same bits, from the sweep that was done last."""
+    arrays = catalogues(shared_users=True)
+    files = pclf.RatingFiles(written(tmp_path / "in", arrays), shared_users=True)
+    whole = fitted(with_factors(), files, tmp_path / "whole")
+    plain, sweeps = BlockEngine.factors, []
+
+    def stopping(engine, b, question, plan, given, rows):
+        if question.__name__ == "stepped" and b == 1:
+            sweeps.append(given.at)
+            if len(sweeps) == 4:
+                raise KeyboardInterrupt
+        return plain(engine, b, question, plan, given, rows)
+
+    monkeypatch.setattr(BlockEngine, "factors", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(with_factors(), files, tmp_path / "work")
+    again = fitted(with_factors(), files, tmp_path / "work")
+    assert sweeps == [0, 1, 2, 3, 3, 4, 5], "the sweep that was broken off is done again, and none before it"
+    for name, (user, item, _) in arrays.items():
+        assert (again.predict(name, user[:300], item[:300]) == whole.predict(name, user[:300], item[:300])).all()
+    assert not list((tmp_path / "work").glob("runs*")), "what a run needed is gone once it is done"
+
+
 @pytest.fixture(scope="module", params=SHARED, ids=WAYS)
 def listed(request, tmp_path_factory):
     """A model with lists of two blocks, one of five, and their twin in memory."""
@@ -571,8 +662,6 @@ def test_repeated_pairs_in_different_parts_are_merged(duplicates, expected, tmp_
 
 
 def test_what_disk_cannot_do_is_said_before_anything_is_read(tmp_path):
-    with pytest.raises(ArgumentError, match=r"and no factors; got factor_weight='auto'. Use PCLF\(factor_weight=0\)"):
-        pclf.PCLF().fit({"films": "nowhere/"}, engine="disk", work=tmp_path / "work")
     with pytest.raises(ArgumentError, match="work='path'"):
         pclf.RMGM().fit({"films": "nowhere/"}, engine="disk")
     with pytest.raises(ArgumentError, match="random_state must be a whole number"):
@@ -590,8 +679,6 @@ def test_the_command_line_fits_from_folders_and_streams_lists(small, tmp_path, c
     fit = ["fit", *told, "--engine", "disk", "--work", tmp_path / "work", "--memory", "4GB", "--out",
            tmp_path / "model", "--user-clusters", "6", "--common-clusters", "4", "--specific-clusters", "5",
            "--common-weight", "0.4", "--max-iter", "15", "--restarts", "1"]
-    assert pclf_command(fit) == 2
-    assert "and no factors: add --factor-weight 0." in " ".join(capfd.readouterr().err.replace("│", "").split())
     assert pclf_command([*fit, "--factor-weight", "0", "--no-lists"]) == 0
     assert "PCLF of 6,000 ratings in 2 domain(s)" in capfd.readouterr().out
     out = tmp_path / "lists.parquet"
@@ -621,7 +708,7 @@ def pclf_command(words):
 
 
 def test_memory_decides_how_many_blocks_there_are():
-    from pclf.blocks.work import as_bytes, blocks_for
+    from pclf.blocks.work import Room, as_bytes
     from pclf.problem import Layout, View
 
     assert [as_bytes(m) for m in ("4GB", "500 MB", "1.5g", 1000)] == [4 * 10**9, 5 * 10**8, 15 * 10**8, 1000]
@@ -629,9 +716,10 @@ def test_memory_decides_how_many_blocks_there_are():
         as_bytes("plenty")
     data = pclf.Ratings.from_arrays(catalogues())
     layout = Layout(20, (View("common", (0, 1), 10),))
-    few, many = (blocks_for(memory, layout, "float32")(data, 10**9, 10**7) for memory in (16 * 10**9, 4 * 10**9))
+    bare, whole = Room(layout, "float32", False, lambda n: 0), Room(layout, "float32", True, lambda n: 28)
+    few, many = (bare.blocks(memory)(data, 10**9, 10**7) for memory in (16 * 10**9, 4 * 10**9))
     assert 1 <= few < many < 20
     with pytest.raises(ArgumentError, match=r"memory must be at least 0\.\d GB .* in these clusters"):
-        blocks_for(10**8, layout, "float32")(data, 10**9, 10**7)
-    with pytest.raises(ArgumentError, match=r"memory must be at least 1\.\d GB .* and their lists"):
-        blocks_for(7 * 10**8, layout, "float32", True)(data, 10**9, 10**7)
+        bare.blocks(10**8)(data, 10**9, 10**7)
+    with pytest.raises(ArgumentError, match=r"memory must be at least 1\.\d GB .* with factors"):
+        whole.blocks(7 * 10**8)(data, 10**9, 10**7)

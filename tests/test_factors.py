@@ -283,7 +283,7 @@ def choices_of(user, item, shape, of_domains=None):
     if of_domains is None:
         of_domains = tuple(np.bincount(x, minlength=n)[:, None].astype(float) for x, n in zip((user, item), shape,
                                                                                               strict=True))
-    return sides[0], *learn_choices(*sides, of_domains, 12, np.random.default_rng(0), Cores())
+    return sides[0], *learn_choices(*sides, of_domains, 12, 0, Cores())
 
 
 def test_choices_tell_groups_apart_and_distrust_a_few():
@@ -358,8 +358,9 @@ def test_weights_of_attributes_are_found_and_those_of_chance_are_next_to_nothing
     np.testing.assert_allclose(own.weights, weights, atol=0.1)
     np.testing.assert_allclose(own.means(), own.attributes @ weights, atol=0.2)
     chance = AttributeRegression(own.attributes, np.zeros_like(weights))
-    solved([(chance, np.random.default_rng(5).normal(0, 0.3, rows.shape))], 0.3)
-    plain = np.linalg.lstsq(own.attributes.toarray(), np.random.default_rng(5).normal(0, 0.3, rows.shape))[0]
+    noise = np.random.default_rng(5).normal(0, 0.3, rows.shape)
+    solved([(chance, noise)], 0.3)
+    plain = np.linalg.lstsq(own.attributes.toarray(), noise, rcond=None)[0]
     assert np.abs(chance.weights).max() < 0.05
     assert np.square(chance.weights).sum() < 0.5 * np.square(plain).sum()            # which is not shrunk
 

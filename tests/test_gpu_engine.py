@@ -357,7 +357,7 @@ def test_choices_are_learned_on_the_gpu_as_on_the_cpu(engine, least):
     found = []
     for machine in (Cores(), gpu_rows.Card(engine)):
         sides = machine.lists(*ratings_by_row(30, 25, 300), 30, 25, 5, least)
-        chosen, choosers = learn_choices(*sides, by_domain(sides), 12, np.random.default_rng(0), machine)
+        chosen, choosers = learn_choices(*sides, by_domain(sides), 12, 0, machine)
         found.append([sides[0].rated, sides[0].n_chosen, chosen.variance, choosers.variance,
                       chosen.of_all(sides[0], machine), choosers.of_all(sides[1], machine)])
     for a, b in zip(*found, strict=True):
@@ -371,7 +371,7 @@ def test_groups_of_people_without_a_common_item_have_factors(engine):
     other = ((other // 2) * 2 + row % 2).astype(np.int32)                  # even people, even items
     machine = gpu_rows.Card(engine)
     sides = machine.lists(row, other, level, 20, 20, 5, 0)
-    chosen, choosers = learn_choices(*sides, by_domain(sides), 12, np.random.default_rng(0), machine)
+    chosen, choosers = learn_choices(*sides, by_domain(sides), 12, 0, machine)
     for choice in (chosen, choosers):
         assert np.isfinite(choice.places).all()
         assert choice.variance.max() < 1e7

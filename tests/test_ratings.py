@@ -546,3 +546,18 @@ def test_domains_of_a_column_that_read_the_same_are_refused():
     frame = pd.DataFrame({"domain": pd.Series([1, "1"], dtype=object), **columns})
     with pytest.raises(DataError, match="different names as text; got '1' twice"):
         Ratings.from_frame(frame)
+
+
+def test_all_columns_that_are_lost_are_named_at_once(tmp_path):
+    (tmp_path / "f.csv").write_text("who,what,verdict\n1,2,3\n")
+    said = r"there must be columns like 'userid', 'itemid' and 'rating'; got 'who', 'what', 'verdict'. Pass user_col="
+    with pytest.raises(DataError, match=rf"{said}..., item_col=..., rating_col=..., or put a line of names"):
+        Ratings.from_files({"films": tmp_path / "f.csv"})
+
+
+@pytest.mark.parametrize("names", ["Kundennr;Artikelnr;Bewertung", "Id Client;Produit;Étoiles",
+                                   "usuario;artículo;puntuación", "Utente;Libro;Voto"])
+def test_columns_of_shops_elsewhere_are_found_by_their_usual_names(names, tmp_path):
+    (tmp_path / "f.csv").write_text(f"{names}\n007;A;4,5\n007;B;2\n")
+    found = Ratings.from_files({"films": tmp_path / "f.csv"})["films"]
+    assert (found.users.ids, found.items.ids, found.ratings.tolist()) == (("007",), ("A", "B"), [4.5, 2])

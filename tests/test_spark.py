@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from test_disk import CLOSE, GOOD, MODELS, catalogues, fitted, table, with_lists, written
+from test_disk import CLOSE, GOOD, MODELS, catalogues, facts, fitted, table, with_factors, with_lists, written
 
 import pclf
 from pclf.errors import ArgumentError, DataError, EngineError, OutputError
@@ -91,6 +91,12 @@ def by_spark(session, model, data, work, n_parts=8, n_blocks=3, **options):
     return model
 
 
+def by_item(arrays):
+    """The same ratings in the order of items, in which Spark gives codes to these."""
+    return {name: tuple(map(list, zip(*sorted(zip(*columns, strict=True), key=lambda row: row[1]), strict=True)))
+            for name, columns in arrays.items()}
+
+
 def fast():
     return pclf.PCLF(6, 4, 5, common_weight=0.4, factor_weight=0, lists=False, n_restarts=1, max_iter=FEW)
 
@@ -127,11 +133,27 @@ def test_spark_predicts_what_disk_and_memory_do(name, shared, n, spark, tmp_path
     assert five.trace_[-1].objective == pytest.approx(whole.trace_[-1].objective, rel=1e-5)
 
 
+def test_factors_learned_by_executors_are_those_of_disk_and_memory(spark, tmp_path):
+    """From frames, with people and attributes in common."""
+    arrays = by_item(catalogues(*PEOPLE))
+    options = {"shared_users": True, "attributes": facts(arrays)}
+    settings = {"bridges": ("people", "attributes"), "max_iter": 2, "hyper": {"sweeps": 3}}
+    frames = pclf.spark.RatingFrames(frames_of(spark, arrays), **options)
+    three = by_spark(spark, with_factors(**settings), frames, tmp_path / "work", n_parts=10, n_blocks=3)
+    two = fitted(with_factors(**settings), pclf.RatingFiles(written(tmp_path / "in", arrays), **options),
+                 tmp_path / "disk", n_parts=10, n_blocks=2)
+    whole = with_factors(**settings, start="memberships by id").fit(pclf.Ratings.from_arrays(arrays, **options),
+                                                                    n_threads=1)
+    for of_memory, *others in zip(*(said(m, arrays) for m in (whole, two, three)), strict=True):
+        assert of_memory.std() > 0.1, "a model that says the same of everything would agree with anything"
+        for other in others:
+            assert np.abs(other - of_memory).max() < CLOSE
+
+
 def test_lists_learned_by_executors_are_those_of_disk(spark, tmp_path, monkeypatch):
     """People and things shared; the answers of blocks added up by the driver, and by executors, who make lists, too."""
     options = {"shared_users": True, "shared_items": True}
-    arrays = {name: tuple(map(list, zip(*sorted(zip(*columns, strict=True), key=lambda row: row[1]), strict=True)))
-              for name, columns in catalogues(True, True).items()}      # Spark gives codes to items in their order
+    arrays = by_item(catalogues(True, True))
     files = pclf.RatingFiles(written(tmp_path / "in", arrays), **options)
     want = fitted(with_lists(max_iter=2), files, tmp_path / "disk", n_parts=10, n_blocks=2)
     got = by_spark(spark, with_lists(max_iter=2), files, tmp_path / "work", n_parts=10, n_blocks=3)

@@ -1,6 +1,6 @@
 """Block: some of the users, with all their ratings, in files that are mapped into memory when they are needed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -98,3 +98,22 @@ def block_of(catalogue: Catalogue, folder: Path, b: int) -> Block:
     n_users, n_ratings = (numbers[parts.start:parts.stop].sum(axis=0).tolist()
                           for numbers in (catalogue.part_users, catalogue.part_ratings))
     return Block(folder / f"{b:05d}", tuple(n_users), tuple(n_ratings), int(catalogue.block_rows[b]))
+
+
+def slices_of(catalogue: Catalogue, b: int, together: int) -> Iterator[list[slice]]:
+    """The users of a block, as many parts of them at a time as make so many ratings: where they are, in each domain. A
+    person is in one part, whatever the domains."""
+    parts = catalogue.parts(b)
+    group = np.cumsum(catalogue.part_ratings[parts.start:parts.stop].sum(axis=1)) // together
+    ends = np.cumsum(catalogue.part_users[parts.start:parts.stop], axis=0)[np.append(np.diff(group) > 0, True)]
+    start = np.zeros_like(ends[0])
+    for stop in ends:
+        yield [slice(a, z) for a, z in zip(start.tolist(), stop.tolist(), strict=True)]
+        start = stop
+
+
+def same_people(block: Block, users: Sequence[slice]) -> list[NDArray[Any]]:
+    """Which of these people each user of each domain is."""
+    rows = [block.column(z, "row")[some] for z, some in enumerate(users)]
+    _, each = np.unique(np.concatenate(rows), return_inverse=True)
+    return np.split(each, np.cumsum([len(own) for own in rows])[:-1])

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
-from pclf.blocks.block import Block, block_of
+from pclf.blocks.block import Block, block_of, same_people, slices_of
 from pclf.blocks.catalogue import Catalogue
 from pclf.choice.crossing import SOURCE, TARGET
 from pclf.choice.items import CORE, TIES
@@ -74,16 +73,11 @@ def answer(catalogue: Catalogue, folder: Path, b: int, n_threads: int, question:
 def people_of(catalogue: Catalogue, folder: Path, b: int, n_threads: int) -> Iterator[Chosen]:
     """The people of a block, as many parts of them at a time as make `TOGETHER` ratings. A person is in one part,
     whatever the catalogues."""
-    block, parts, ratings = block_of(catalogue, folder, b), catalogue.parts(b), catalogue.ratings
+    block, ratings = block_of(catalogue, folder, b), catalogue.ratings
     things = ratings.item_rows if ratings.shared_items else None
-    group = np.cumsum(catalogue.part_ratings[parts.start:parts.stop].sum(axis=1)) // TOGETHER
-    ends = np.cumsum(catalogue.part_users[parts.start:parts.stop], axis=0)[np.append(np.diff(group) > 0, True)]
-    start = np.zeros_like(ends[0])
-    for stop in ends:
-        users = [slice(a, z) for a, z in zip(start.tolist(), stop.tolist(), strict=True)]
-        people = _same(block, users) if ratings.shared_users else None
+    for users in slices_of(catalogue, b, TOGETHER):
+        people = same_people(block, users) if ratings.shared_users else None
         yield Chosen(Graded(ratings, block, users), people, things, n_threads)
-        start = stop
 
 
 class Graded(Sequence[Rows]):
@@ -127,10 +121,3 @@ def memory_of(ratings: Ratings, n_ratings: int) -> int:
 
 def dense(answers: Answers) -> Answers:
     return [array if isinstance(array, np.ndarray) else array.toarray() for array in answers]
-
-
-def _same(block: Block, users: Sequence[slice]) -> list[NDArray[Any]]:
-    """Which of these people each user of each domain is."""
-    rows = [block.column(z, "row")[some] for z, some in enumerate(users)]
-    _, each = np.unique(np.concatenate(rows), return_inverse=True)
-    return np.split(each, np.cumsum([len(own) for own in rows])[:-1])

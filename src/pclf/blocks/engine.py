@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from pclf.blocks import choices
 from pclf.blocks.block import Block, block_of
 from pclf.blocks.catalogue import Catalogue
+from pclf.blocks.factors import Finish, Given, Plan, answer, finished
+from pclf.blocks.factors import Question as FactorQuestion
 from pclf.choice.sums import Question
 from pclf.clusters.loop import counts_of_users, memberships_of_items, posteriors_from, seeds_of_posteriors, spread
 from pclf.clusters.mstep import joint, log_density, memberships
@@ -31,8 +33,8 @@ Arrays = Sequence[NDArray[Any]]
 class BlockEngine:
     """Blocks in a folder, for `clusters.loop.run`.
 
-    A block answers a question, `drawn`, `spread`, `expected` or `choices`, with arrays that add up over blocks; `asked`
-    puts it to all of them.
+    A block answers a question, `drawn`, `spread`, `expected`, `choices` or `factors`, with arrays that add up over
+    blocks; `asked` puts it to all of them.
     """
 
     name = "disk"
@@ -100,6 +102,14 @@ class BlockEngine:
         """What a question of `pclf.choice.sums` finds."""
         return choices.answer(self.catalogue, self.blocks, b, self.n_threads, question, *arguments)
 
+    def factors(self, b: int, question: FactorQuestion, plan: Plan, given: Given, rows: Path) -> Arrays:
+        """What a question of `pclf.blocks.factors` finds. rows: where people's rows are."""
+        return answer(self.catalogue, self.blocks, b, self.n_threads, rows, question, plan, given)
+
+    def finished(self, b: int, finish: Finish) -> list[Floats]:
+        """What is kept of the users of a block, of each domain that has these factors."""
+        return finished(self.catalogue, self.blocks, b, self.n_threads, finish)
+
     def memberships(self, b: int, users: SpreadUsers) -> Floats:
         """P(k | u) of the rows of a block."""
         problem = self._problem(b)
@@ -117,8 +127,8 @@ class BlockEngine:
         items = [np.zeros((n, view.n_clusters), dtype) for n, view in zip(self.problem.n_items, views, strict=True)]
         tables = [np.zeros((self.problem.n_levels, k, view.n_clusters)) for view in views]
         total = [sums, numbers, *items, *tables]
-        for answer in self.asked(question, total, *arguments):
-            for whole, own in zip(total, answer, strict=False):      # some have neither items nor tables
+        for told in self.asked(question, total, *arguments):
+            for whole, own in zip(total, told, strict=False):      # some have neither items nor tables
                 whole += own
         self._density = float(numbers[1])
         return Stats(SpreadCounts(sums, at), tuple(items), tuple(tables), float(numbers[0]))

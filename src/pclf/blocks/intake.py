@@ -249,7 +249,7 @@ def items_of(files: RatingFiles, found: Sequence[Found]) -> Ratings:
         scale = own.scale or Scale.infer(list(own.ratings), where)
         domains[own.name] = Domain(own.name, empty, items, none, none, np.empty(0, np.uint8), scale,
                                    titles_of(items, files.titles_of(own.name), where))
-    return Ratings(domains, files.levels or 0, files.shared_users, files.shared_items)
+    return files.with_attributes(Ratings(domains, files.levels or 0, files.shared_users, files.shared_items))
 
 
 class Builder:

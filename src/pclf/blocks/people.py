@@ -2,11 +2,13 @@
 
 A part has for each domain a file with a row a user: `user_id`; `items` and `values`, what the user rated, as codes of
 items and positions on the scale; and `membership_0`, `membership_1`, ..., P(k | u) in each restart.
+`factors_0`, ... has, of each fit of factors, the user's row, what is known about them, gain and picks, see
+`factors.fitted.DomainFactors`.
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -18,8 +20,9 @@ from pclf.blocks.catalogue import Catalogue
 from pclf.data.domain import Domain
 from pclf.data.ratings import Ratings
 from pclf.data.vocabulary import Vocabulary, as_written, hashes
-from pclf.door import check_array, check_names, opening
+from pclf.door import check_array, check_keys, check_names, opening
 from pclf.errors import ModelFileError
+from pclf.factors.fitted import FAR
 
 Floats = NDArray[np.floating[Any]]
 
@@ -33,6 +36,7 @@ class PartFile:
     item: NDArray[np.int32]
     value: NDArray[np.uint8]
     memberships: Sequence[Floats]   # (U, K) a restart
+    factors: Mapping[int, Floats] = field(default_factory=dict)      # (U, W) of each fit of factors that has the domain
 
     def write(self, path: Path) -> str:
         """Returns the checksum."""
@@ -43,17 +47,18 @@ class PartFile:
         columns = {"user_id": self.users.arrow if len(self.users) else pa.array([], pa.int64()),
                    "items": pa.ListArray.from_arrays(pa.array(ends), pa.array(self.item)),
                    "values": pa.ListArray.from_arrays(pa.array(ends), pa.array(self.value))}
-        for m, rows in enumerate(self.memberships):
+        for name, rows in [*((f"membership_{m}", own) for m, own in enumerate(self.memberships)),
+                           *((f"factors_{m}", own) for m, own in self.factors.items())]:
             flat = pa.array(np.ascontiguousarray(rows, np.float32).ravel())
-            columns[f"membership_{m}"] = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+            columns[name] = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
         part = path.with_suffix(f".{token_hex(8)}")            # of this attempt, if there are several
         pq.write_table(pa.table(columns), part, compression="zstd")
         part.replace(path)
         return checksum(path)
 
     @classmethod
-    def read(cls, path: Path, seal: str, n_members: int, n_clusters: int) -> "PartFile":
-        """What a file holds, if it is the one that was written."""
+    def read(cls, path: Path, seal: str, n_members: int, n_clusters: int, widths: Mapping[int, int]) -> "PartFile":
+        """What a file holds, if it is the one that was written. widths: of what is kept of each fit of factors."""
         import pyarrow.parquet as pq
 
         if not path.is_file():
@@ -63,17 +68,25 @@ class PartFile:
         with opening(path):
             table = pq.read_table(path).combine_chunks()
             check_names("a part", table.column_names, ["user_id", "items", "values", *(
-                f"membership_{m}" for m in range(n_members))])
+                f"membership_{m}" for m in range(n_members)), *(f"factors_{m}" for m in widths)])
             ids, items, values = (_whole(table[name]) for name in ("user_id", "items", "values"))
             lengths = np.diff(items.offsets.to_numpy())
             if not np.array_equal(lengths, np.diff(values.offsets.to_numpy())):
                 raise ModelFileError("items and values must be equally many")
-            rows = [check_array(f"membership_{m}", _whole(table[f"membership_{m}"]).flatten().to_numpy().reshape(
-                        len(table), -1), dtype="float", shape={"users": len(table), "clusters": n_clusters},
-                        sums_to_one=1) if len(table) else np.empty((0, n_clusters), np.float32)
-                    for m in range(n_members)]
+
+            def numbers(name: str, width: int) -> Floats:
+                if not len(table):
+                    return np.empty((0, width), np.float32)
+                found: Floats = _whole(table[name]).flatten().to_numpy().reshape(len(table), -1)
+                return found
+
+            rows = [check_array(f"membership_{m}", numbers(f"membership_{m}", n_clusters), dtype="float", sums_to_one=1,
+                                shape={"users": len(table), "clusters": n_clusters}) for m in range(n_members)]
+            factors = {m: check_array(f"factors_{m}", numbers(f"factors_{m}", width), dtype="float32", low=-FAR,
+                                      high=FAR, shape={"users": len(table), "numbers": width})
+                       for m, width in widths.items()}
             user = np.repeat(np.arange(len(table), dtype=np.int32), lengths)
-            return cls(Vocabulary(ids), user, items.flatten().to_numpy(), values.flatten().to_numpy(), rows)
+            return cls(Vocabulary(ids), user, items.flatten().to_numpy(), values.flatten().to_numpy(), rows, factors)
 
 
 @dataclass(frozen=True)
@@ -85,19 +98,24 @@ class People:
     seals: Sequence[Sequence[str]]            # a part, a domain
     n_members: int
     n_clusters: int
+    widths: Sequence[Sequence[int]] = ()      # a fit of factors, a domain: numbers kept of a user, 0 where it has none
 
-    def part(self, number: int) -> tuple[Ratings, list[list[Floats]]]:
-        """The ratings of the users of a part, and for each restart P(k | u) of the users of each domain."""
+    def part(self, number: int) -> tuple[Ratings, list[list[Floats]], list[dict[int, Floats]]]:
+        """The ratings of the users of a part, for each restart P(k | u) of the users of each domain, and for each
+        domain what is kept of them by each fit of factors."""
         domains: dict[str, Domain] = {}
         rows: list[list[Floats]] = [[] for _ in range(self.n_members)]
+        factors: list[dict[int, Floats]] = []
         for z, (name, d) in enumerate(self.catalogue.ratings.domains.items()):
             path = path_of(self.folder, z, number)
-            found = PartFile.read(path, self.seals[number][z], self.n_members, self.n_clusters)
+            widths = {m: own[z] for m, own in enumerate(self.widths) if own[z]}
+            found = PartFile.read(path, self.seals[number][z], self.n_members, self.n_clusters, widths)
+            factors.append(dict(found.factors))
             with opening(path):
                 domains[name] = replace(d, users=found.users, user=found.user, item=found.item, value=found.value)
             for member, own in zip(rows, found.memberships, strict=True):
                 member.append(own)
-        return replace(self.catalogue.ratings, domains=domains), rows
+        return replace(self.catalogue.ratings, domains=domains), rows, factors
 
     def part_of(self, ids: Sequence[Any]) -> NDArray[np.uint16]:
         """The part in which each id is, if it is anywhere."""
@@ -108,7 +126,7 @@ class People:
     def described(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         arrays, extra = self.catalogue.described()
         return arrays, {**extra, "seals": [list(own) for own in self.seals], "members": self.n_members,
-                        "clusters": self.n_clusters}
+                        "clusters": self.n_clusters, "widths": [list(own) for own in self.widths]}
 
     @classmethod
     def from_described(cls, folder: Path, ratings: Ratings, arrays: Mapping[str, NDArray[Any]],
@@ -118,7 +136,12 @@ class People:
         if not isinstance(seals, list) or len(seals) != catalogue.n_parts or any(
                 len(own) != len(ratings.domains) for own in seals):
             raise ModelFileError(f"there must be a checksum for each domain of each of the {catalogue.n_parts:,} parts")
-        return cls(folder, catalogue, seals, int(extra["members"]), int(extra["clusters"]))
+        widths = extra.get("widths", [])
+        check_keys("people", {"widths": widths}, {"widths": [[int]]})
+        if any(len(own) != len(ratings.domains) or min(own) < 0 for own in widths):
+            raise ModelFileError(f"widths must be those of {len(ratings.domains)} domains; got {widths}")
+        return cls(folder, catalogue, seals, int(extra["members"]), int(extra["clusters"]),
+                   widths)
 
 
 def path_of(folder: Path, z: int, part: int) -> Path:

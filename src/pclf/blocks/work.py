@@ -14,7 +14,8 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf import storage
+from pclf.blocks import factors
 from pclf.blocks.catalogue import Catalogue
 from pclf.blocks.choices import memory_of
 from pclf.blocks.intake import LARGEST_PART, Advance, Sized, take_in
@@ -114,15 +116,12 @@ def save_run(path: Path, state: Saved) -> None:
 
 def load_run(path: Path) -> Saved | None:
     """Where a run stood when it was stopped, if it had come far enough."""
-    from safetensors import SafetensorError, safe_open
-
     if not path.exists():
         return None
+    arrays, metadata = storage.read_arrays(path)
     try:
-        with safe_open(path, framework="numpy") as file:
-            told = json.loads(file.metadata()["run"])
-            arrays: dict[str, NDArray[Any]] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        told = json.loads(metadata["run"])
+    except (ValueError, KeyError) as error:
         raise ModelFileError(f"{path} must say where a run stands; {error}. Remove it to begin anew.") from None
 
     def several(name: str) -> tuple[NDArray[Any], ...]:
@@ -135,32 +134,47 @@ def load_run(path: Path) -> Saved | None:
 
 def kept_arrays(path: Path, make: Callable[[], dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """The arrays in a file that an earlier run left, or those that are made now, and left there."""
-    from safetensors.numpy import load_file
-
     if path.exists():
-        found: dict[str, NDArray[Any]] = load_file(path)
-        return found
+        return storage.read_arrays(path)[0]
     arrays = make()
     storage.write_atomically(path, {name: np.ascontiguousarray(x) for name, x in arrays.items()}, {}, force=True)
     return arrays
 
 
-def blocks_for(memory: int, layout: Layout, dtype: Any, lists: bool = False) -> Sized:
-    """How many blocks keep a fit within so many bytes. lists: whether choices are learned, once the clusters are."""
-    def sized(ratings: Ratings, n_ratings: int, n_users: int) -> int:
-        problem, size, k = Problem.of(ratings, layout), np.dtype(dtype).itemsize, layout.n_user_clusters
+@dataclass(frozen=True)
+class Room:
+    """What a fit takes.
+
+    lists: whether choices are learned, once the clusters are. row: how many numbers a row of factors has with so many
+    ratings; 0 without factors.
+    """
+
+    layout: Layout
+    dtype: str
+    lists: bool
+    row: Callable[[int], int]
+
+    def blocks(self, memory: int) -> Sized:
+        """How many blocks keep it within so many bytes."""
+        return partial(self._blocks, memory)
+
+    def _blocks(self, memory: int, ratings: Ratings, n_ratings: int, n_users: int) -> int:
+        layout, size, row = self.layout, np.dtype(self.dtype).itemsize, self.row(n_ratings)
+        problem = Problem.of(ratings, layout)
+        of_items = 200 * sum(problem.sizes)
         numbers = sum(n * width(view.n_clusters) for n, view in zip(problem.n_items, layout.views, strict=True))
-        fixed = BASE + 200 * sum(problem.sizes) + 12 * size * numbers
-        needed = 14 * n_ratings + n_users * (30 * problem.n_levels + 5 * size * k)
+        fixed = BASE + of_items + 12 * size * numbers
+        needed = 14 * n_ratings + n_users * (30 * problem.n_levels + 5 * size * layout.n_user_clusters)
         least, what = fixed + min(needed, 64 << 20), "in these clusters"
-        if lists:
-            of_lists = BASE + 200 * sum(problem.sizes) + memory_of(ratings, n_ratings)
-            least, what = max((least, what), (of_lists, "and their lists"))
+        if self.lists:
+            least, what = max((least, what), (BASE + of_items + memory_of(ratings, n_ratings), "and their lists"))
+        if row:
+            of_rows = factors.memory_of(sum(d.n_items for d in ratings.domains.values()), n_ratings, row)
+            least, what = max((least, what), (BASE + of_items + of_rows, "with factors"))
         if memory < least:
             raise ArgumentError(f"memory must be at least {least / 1e9:.1f} GB for {sum(problem.sizes):,} items "
                                 f"{what}; got {memory / 1e9:.1f} GB.")
         return int(-(-needed // (memory - fixed)))
-    return sized
 
 
 def as_bytes(memory: str | float | None) -> int:

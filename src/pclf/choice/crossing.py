@@ -15,18 +15,20 @@ Where people are on disk, the inverse is kept in place of their leverages, which
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.choice.gram import Floats, gram, inverse, quadratic
+from pclf.choice.gram import LARGE, Floats, gram, inverse, quadratic
 from pclf.choice.items import core_of
 from pclf.choice.rows import LARGEST, Rows, most_chosen, taken
 from pclf.choice.sums import Chosen, Source, crossed, met, squared
 from pclf.choice.validate import ITEMS, gain, peak
 from pclf.door import check_array, check_codes
+from pclf.engines.cpu import one_thread_of_algebra
 from pclf.errors import ModelFileError
 
 SOURCE = 4000                                    # the items elsewhere that are looked at, the most chosen
@@ -123,7 +125,8 @@ def learn_crossing(source: Source, sample: Chosen, target: int, mean: Floats,
         products = np.concatenate([source.ask(crossed, target, of, to[start:start + size])[0]
                                    for start in range(0, len(to), size)], axis=1)
         weights, table = _solved(source.ask(squared, target, of)[0], products, means[0], means[1], int(n[0]), penalty)
-    left, right = _leading(weights, min(RANK, *weights.shape), rng)
+    with one_thread_of_algebra() if min(weights.shape) < LARGE else nullcontext():
+        left, right = _leading(weights, min(RANK, *weights.shape), rng)
     return Crossing(of.astype(np.int32), to.astype(np.int32), means[0], means[1], left, right, people, leverage, table,
                     None if table is None else np.array([int(n[0])]))
 

@@ -118,7 +118,7 @@ def rating_files(files: Sequence[str], *, engine: str, user_col: str | None, ite
     from pclf.data.parts import RatingFiles
 
     paths = pairs(files, "files of ratings")
-    _refuse(f"--engine {engine} goes without", attributes=attributes, user_attributes=user_attributes,
+    _refuse(f"--engine {engine} goes without", user_attributes=user_attributes,
             time_col=time_col, weight_col=weight_col, half_life=half_life is not None,
             events=events or any(path.endswith(":events") for path in paths.values()))
     by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
@@ -127,6 +127,7 @@ def rating_files(files: Sequence[str], *, engine: str, user_col: str | None, ite
         encoding=encoding, scale={name: _scale(name, value) for name, value in by_name.items()} or None,
         shared_users=shared_users, shared_items=shared_items,
         titles=pairs(titles, "--titles") or None,
+        attributes=pairs(attributes, "--attributes", example="books=book_facts.csv") or None,
         duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
 
 

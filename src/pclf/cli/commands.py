@@ -151,9 +151,6 @@ def fit(files: Files, out: Annotated[Path, typer.Option("--out", "-o", help="Whe
         "n_specific_clusters": specific_clusters, "common_weight": common_weight, "factor_weight": factor_weight,
         "lists": lists, "max_iter": max_iter, "n_restarts": restarts, **arguments.settings(set_to)}
     if engine in ("disk", "spark"):
-        if model.upper() == "PCLF" and factor_weight != 0:
-            raise typer.BadParameter(f"--engine {engine} fits the clusters and lists of PCLF, and no factors: add "
-                                     f"--factor-weight 0.")
         described = arguments.rating_files(
             files, engine=engine, user_col=user_col, item_col=item_col, rating_col=rating_col, scale=scale,
             titles=titles, attributes=attributes, user_attributes=user_attributes, shared_users=shared_users,
@@ -311,6 +308,7 @@ def recommend(model: ModelPath, domain: DomainName,
     """Recommend items of a domain to one person or to everybody. They may be users of any domain, or guests."""
     import numpy as np
 
+    from pclf.data.events import AT_RANDOM
     from pclf.data.scale import written
 
     fitted, target = _opened(model, domain, out, force)
@@ -354,7 +352,7 @@ def recommend(model: ModelPath, domain: DomainName,
         _write(lists.to_arrow(), out, force, as_json)
     else:
         digits = 2 if target.scale.n < 2 else max(2, 1 - math.floor(math.log10(min(np.diff(target.scale.values)))))
-        rating = "probability, among draws" if target.events else f"expected rating (of {written(target.scale.high)})"
+        rating = f"probability ({AT_RANDOM})" if target.events else f"expected rating (of {written(target.scale.high)})"
         columns: list[tuple[str, Any]] = []
         if found and found[0].liked is not None:
             columns = [("picks it", lambda r: f"{r.chosen:.1%}")]

@@ -6,6 +6,7 @@ hashable (tuples, mixed types).
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,30 +16,42 @@ from numpy.typing import NDArray
 
 from pclf.errors import DataError, brief, did_you_mean
 
-# What people call the three columns, best first, in small letters and digits only.
+# What people call the columns, best first, in small letters without accents and digits only: in English, and then in
+# German, French, Spanish and Italian, as shops export them.
 ALIASES = {
     "user_col": (
         "userid", "user", "users", "uid", "username", "reviewerid", "customerid", "customer", "memberid",
-        "personid", "person", "profileid", "visitorid", "playerid", "readerid"),
+        "personid", "person", "profileid", "visitorid", "playerid", "readerid",
+        "kunde", "kundennr", "kundennummer", "kundenid", "nutzer", "nutzerid", "benutzer", "benutzerid", "client",
+        "idclient", "clientid", "utilisateur", "idutilisateur", "usuario", "idusuario", "cliente", "idcliente",
+        "utente", "idutente"),
     "item_col": (
         "itemid", "item", "items", "iid", "movieid", "movie", "filmid", "film", "bookid", "book", "isbn",
         "musicid", "songid", "song", "trackid", "track", "albumid", "album", "artistid", "artist", "asin",
         "productid", "product", "animeid", "gameid", "game", "jokeid", "showid", "recipeid", "businessid",
-        "articleid", "contentid"),
+        "articleid", "contentid",
+        "artikel", "artikelnr", "artikelnummer", "artikelid", "produkt", "produktnr", "produktid", "buch", "buchid",
+        "spiel", "spielid", "article", "idarticle", "produit", "idproduit", "livre", "idlivre", "articulo",
+        "idarticulo", "producto", "idproducto", "libro", "idlibro", "articolo", "idarticolo", "prodotto",
+        "idprodotto"),
     "rating_col": (
         "rating", "ratings", "score", "stars", "star", "value", "overall", "bookrating", "movierating",
-        "userrating", "starrating", "ratingvalue", "grade", "vote", "points"),
+        "userrating", "starrating", "ratingvalue", "grade", "vote", "points",
+        "bewertung", "wertung", "sterne", "punkte", "note", "etoiles", "puntuacion", "calificacion", "valoracion",
+        "valutazione", "voto", "punteggio"),
     "time_col": (
         "timestamp", "time", "datetime", "date", "ts", "when", "unixreviewtime", "reviewtime", "eventtime", "ratedat",
-        "createdat"),
+        "createdat", "datum", "zeit", "zeitpunkt", "zeitstempel", "fecha"),
     "weight_col": (
         "weight", "strength", "plays", "playcount", "count", "counts", "times", "listens", "hours", "minutes",
-        "amount", "quantity", "duration"),
+        "amount", "quantity", "duration", "stunden", "minuten", "anzahl", "menge", "heures", "quantite", "horas",
+        "cantidad", "quantita"),
     "title_col": (
         "title", "name", "itemtitle", "itemname", "movietitle", "booktitle", "filmtitle", "tracktitle", "songtitle",
         "albumtitle", "gametitle", "moviename", "bookname", "filmname", "trackname", "songname", "albumname",
         "artistname", "gamename", "productname", "producttitle", "animename", "showname", "recipename",
-        "businessname", "articletitle", "headline"),
+        "businessname", "articletitle", "headline", "titel", "bezeichnung", "titre", "nom", "titulo", "nombre",
+        "titolo"),
 }
 
 
@@ -259,6 +272,12 @@ def _text(value: Any) -> Any:
 
 def find_columns(available: Sequence[str], names: Mapping[str, str | None], where: str) -> list[str]:
     """The column for each role: the one that was named, else the first of the usual names."""
+    lost = [role for role, given in names.items() if given is None and find_alias(available, role) is None]
+    if len(lost) > 1 and "title_col" not in lost and not ("rating_col" in lost and find_alias(available, "weight_col")):
+        *some, last = (repr(ALIASES[role][0]) for role in lost)
+        raise DataError(f"{where}: there must be columns like {', '.join(some)} and {last}; got "
+                        f"{', '.join(map(brief, available[:20]))}. Pass "
+                        f"{', '.join(f'{role}=...' for role in lost)}")
     found = [_find(available, role, given, where) for role, given in names.items()]
     for name in found:
         if available.count(name) > 1:
@@ -361,7 +380,8 @@ def _float(value: Any) -> float:
 
 
 def plain_name(name: str) -> str:
-    return "".join(c for c in name.casefold() if c.isalnum())
+    """In small letters and digits alone, without accents."""
+    return "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if c.isalnum())
 
 
 def python_values(values: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pclf.data.ratings import Ratings
 
 DRAWN = 10           # items an event
+AT_RANDOM = f"{1 / (1 + DRAWN):.0%} at random"     # beside a probability of an event: what it would be of any item
 
 
 def with_absences(data: Ratings, rng: np.random.Generator) -> Ratings:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pclf import door
 from pclf.data.columns import is_missing, is_str, plain_name
-from pclf.data.forms import WORDS, Floats, LeftOutError, Part, one_form, trimmed
+from pclf.data.forms import WORDS, Floats, LeftOutError, Part, number_of, one_form, trimmed
 from pclf.errors import DataError, ModelFileError, brief
 
 FEWEST = 3             # rows that a value of a category must have
@@ -162,6 +162,7 @@ class ColumnInfo:
         if is_missing(value):
             return [np.nan] * n
         text = str(value).strip().lower()
+        value = number_of(value) if self.kind == "number" else value
         try:
             made = np.array(WORDS.get(text, value) if self.kind == "yes or no" else value, np.float64).reshape(-1)
         except (TypeError, ValueError):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,14 @@ from pclf.data.columns import is_str
 from pclf.errors import DataError, brief
 
 SEVERAL = 0.05         # the share of texts with a bar from which on bars are separators
+DAY, MONTH, CLOCK = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:0?[1-9]|1[0-2])", r"(?:[ Tt]\d{1,2}:.*)?$"
+DATES = (rf"^(?P<year>\d{{4}})[-/.]{MONTH}(?:[-/.]{DAY})?{CLOCK}",                          # 2024-05-31, 2024-05
+         rf"^{DAY}[-/. ](?:{DAY}[-/.]|[A-Za-z]{{3}}[-/. ])(?P<year>\d{{4}}){CLOCK}")        # 31.05.2024, 31-May-2024
+POINT = r"^[-+]?(?:\d+|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?$"       # 1,299.00
+COMMA = r"^[-+]?(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?$"      # 1.299,00
+CURRENCY = r"[€$£¥]|(?i:eur|usd|gbp|chf)"
+AMOUNT = (rf"^(?P<before>{CURRENCY})?\s*(?P<digits>[-+]?\d[\d.,]*)\s*"
+          rf"(?P<after>{CURRENCY}|%|(?i:mins?|minutes|minuten|hours|h|kg|g|km|cm|mm|m|ml|l))?\.?$")
 WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 
 Floats = NDArray[np.float64]
@@ -121,20 +130,64 @@ def trimmed(texts: Any) -> Any:
 
 
 def _reading(texts: Sequence[Any]) -> str | None:
-    """What texts are if all of them read as numbers, or as true and false. 02139 is no number."""
+    """What texts are if all of them read as numbers, or as true and false; each domain writes them its own way."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    distinct = pc.unique(pa.chunked_array([chunk for text in texts for chunk in text.chunks])).drop_null()
+    each = [pc.unique(text).drop_null() for text in texts]
+    distinct = pc.unique(pa.chunked_array(each))
     if pc.all(pc.is_in(pc.utf8_lower(distinct), value_set=pa.array(list(WORDS), distinct.type))).as_py():
         return "yes or no"
-    if pc.any(pc.match_substring_regex(distinct, r"^[-+]?0\d")).as_py():
+    return "number" if all(written_numbers(one) is not None for one in each) else None
+
+
+def written_numbers(texts: Any) -> Any:
+    """The numbers that an Arrow array of texts says, or None where one of them says none.   (n,) Arrow array
+
+    Of dates, in any order of day and month, the year. An amount may have a currency or a unit, one for all, and a
+    decimal comma where no point can be meant: 12,25 € is 12.25, and 1,234 may be either. 02139 is no number.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    years = pc.coalesce(*(pc.struct_field(pc.extract_regex(texts, pattern), ["year"]) for pattern in DATES))
+    if not years.null_count:
+        return years.cast(pa.float64())
+    if pc.any(pc.match_substring_regex(texts, r"^[-+]?0\d")).as_py():
         return None
     try:
-        distinct.cast(pa.float64())
+        return texts.cast(pa.float64())
     except pa.ArrowInvalid:
+        return _amounts(texts)
+
+
+def number_of(value: Any) -> Any:
+    """The number that a single text or date says, as in a column of them; other values as they are."""
+    import pyarrow as pa
+
+    if isinstance(value, date):
+        return float(value.year)
+    found = written_numbers(pa.array([value.strip()])) if isinstance(value, str) else None
+    return value if found is None else found[0].as_py()
+
+
+def _amounts(texts: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = pc.extract_regex(texts, AMOUNT)
+    if parts.null_count:
         return None
-    return "number"
+    before, digits, after = (pc.struct_field(parts, [name]) for name in ("before", "digits", "after"))
+    units = {unit for found in (before, after) for unit in pc.unique(pc.utf8_lower(found)).to_pylist()}
+    if len(units - {""}) > 1:
+        return None
+    point, comma = (pc.all(pc.match_substring_regex(digits, pattern)).as_py() for pattern in (POINT, COMMA))
+    marked = pc.any(pc.match_substring_regex(digits, "[.,]")).as_py()
+    if point == comma and (marked or not point):
+        return None
+    thousands = "," if point else "."
+    return pc.replace_substring(pc.replace_substring(digits, thousands, ""), ",", ".").cast(pa.float64())
 
 
 def _barred(texts: Sequence[Any]) -> bool:
@@ -167,7 +220,8 @@ def _numbers(form: str, values: Any, n: int) -> Floats:
         words = pc.utf8_lower(values)
         for word, number in WORDS.items():
             words = pc.if_else(pc.equal(words, word), str(number), words)
-        values = words
+        distinct = pc.unique(words).drop_null()
+        values = written_numbers(distinct).take(pc.index_in(words, value_set=distinct))
     return np.asarray(values.cast(pa.float64()).to_numpy(), np.float64)
 
 

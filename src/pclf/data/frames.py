@@ -33,7 +33,8 @@ class RatingFrames(RatingFiles):
                                 f"{name!r}. Use session.createDataFrame for what is in memory.")
         if self.encoding != "utf-8":
             raise ArgumentError(f"frames have no encoding; got {self.encoding!r}. Leave it out.")
-        replace(self.options, **{role: getattr(self, role) for role in ROLES}, scale=self.scale, titles=self.titles)
+        replace(self.options, **{role: getattr(self, role) for role in ROLES}, scale=self.scale, titles=self.titles,
+                attributes=self.attributes)
 
     @property
     def options(self) -> RatingFiles:
@@ -62,9 +63,7 @@ class RatingFrames(RatingFiles):
 
     def fingerprint(self) -> str:
         """A hash of all ratings, in whatever order they come, and of all options."""
-        told = [(name, value) for name, value in vars(self).items() if name in RatingFiles.__dataclass_fields__
-                and name != "paths"]
-        return sha256(repr([told, list(self.paths), self._summed]).encode()).hexdigest()
+        return sha256(repr([self.told(), list(self.paths), self._summed]).encode()).hexdigest()
 
     @cached_property
     def _summed(self) -> list[tuple[Any, ...]]:

@@ -6,14 +6,15 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pclf.data import files
-from pclf.data.columns import Coded
+from pclf.data.columns import Coded, as_arrow, columns_by_name
 from pclf.data.ratings import Ratings
 from pclf.data.scale import Scale, as_scale, check_levels
+from pclf.data.tables import attributes_of
 from pclf.errors import DataError, UnknownNameError, brief, did_you_mean
 
 Column = str | Mapping[str, str] | None
@@ -42,6 +43,7 @@ class RatingFiles:
     shared_items: bool = False
     duplicates: Literal["error", "last", "mean"] = "error"
     titles: Mapping[str, Mapping[Any, str] | str | os.PathLike[str]] | None = field(default=None, repr=False)
+    attributes: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.paths, Mapping) or not self.paths or not all(
@@ -51,7 +53,7 @@ class RatingFiles:
             raise UnknownNameError(did_you_mean(self.duplicates, POLICIES, "policy for duplicates"))
         if self.levels is not None:
             check_levels(self.levels)
-        named = [self.scale, self.titles, self.user_col, self.item_col, self.rating_col]
+        named = [self.scale, self.titles, self.attributes, self.user_col, self.item_col, self.rating_col]
         for name in (name for given in named if isinstance(given, Mapping) for name in given):
             if name not in self.paths:
                 raise UnknownNameError(did_you_mean(name, self.paths, "domain"))
@@ -92,12 +94,30 @@ class RatingFiles:
 
     def fingerprint(self) -> str:
         """A hash of where the files are, how large they are and when they were written, and of all options."""
-        seal = hashlib.sha256(repr([(key, value) for key, value in vars(self).items() if key != "paths"]).encode())
+        seal = hashlib.sha256(repr(self.told()).encode())
         for name in self.paths:
             for part in self.parts(name):
-                found = part.stat()
-                seal.update(repr((name, str(part.resolve()), found.st_size, found.st_mtime_ns)).encode())
+                seal.update(repr((name, *_written(part))).encode())
         return seal.hexdigest()
+
+    def told(self) -> list[Any]:
+        """All options, with what attributes are in place of where they are."""
+        plain = [(key, value) for key, value in vars(self).items()
+                 if key in RatingFiles.__dataclass_fields__ and key not in ("paths", "attributes")]
+        return [plain, [(name, _written(Path(table)) if isinstance(table, (str, os.PathLike)) else
+                         [(column, as_arrow(values, column).to_pylist()) for column, values in
+                          columns_by_name(table, f"attributes of {name!r}").items()])
+                        for name, table in (self.attributes or {}).items()]]
+
+    def with_attributes(self, ratings: Ratings) -> Ratings:
+        """Items and what is known about them."""
+        if not self.attributes:
+            return ratings
+        rows = ratings.item_rows if ratings.shared_items else None
+        named = {name: self.columns(name)["item_col"] for name in self.paths}
+        known, domains = attributes_of(self.attributes, ratings.domains, "items", named,
+                                       dict.fromkeys(self.paths, self.encoding), rows)
+        return replace(ratings, domains=domains, attributes=known)
 
 
 def parts_of(path: str | os.PathLike[str]) -> list[Path]:
@@ -108,6 +128,12 @@ def parts_of(path: str | os.PathLike[str]) -> list[Path]:
         raise DataError(f"{path} must hold parts of one kind, text or Parquet; got {kinds[True].name} and "
                         f"{kinds[False].name}. Say which with a pattern, such as {path}/*{kinds[False].suffix}")
     return found
+
+
+def _written(path: Path) -> tuple[str, int, int]:
+    """Where a file is, how large, and when it was written."""
+    found = path.stat()
+    return str(path.resolve()), found.st_size, found.st_mtime_ns
 
 
 def _n_rows(part: Path) -> int:

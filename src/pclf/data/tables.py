@@ -165,6 +165,8 @@ def _matched(table: Table, domain: Domain, whose: str, id_col: str | None) -> _M
     column = id_col if id_col in names else find_alias(names, role)
     if column is None:
         _check_whose(table, domain, whose, other)
+        column = _of_known_ids(table, getattr(domain, whose))
+    if column is None:
         raise DataError(f"{where}: there must be a column of ids like {role.replace('col', 'id')!r}; got "
                         f"{', '.join(map(brief, names[:20])) or 'no columns'}. Rename the one with the ids to that.")
     ids = _ids(table, column)
@@ -187,6 +189,24 @@ def _matched(table: Table, domain: Domain, whose: str, id_col: str | None) -> _M
     _check_once(codes[rows], ids, table, rows)
     _check_whose(table, domain, whose, other, column)
     return _Matched(table, column, rows, codes[rows])
+
+
+def _of_known_ids(table: Table, known: Vocabulary) -> str | None:
+    """The one column whose values are ids that were rated, most of them and none twice, whatever it is called.
+
+    A name that is such an id is a value: then the file has no line of names.
+    """
+    found = []
+    for name in table.columns:
+        try:
+            ids = _ids(table, name)
+        except DataError:                     # lists, texts of many lines
+            continue
+        n, matching = len(ids), int((known.find(ids.distinct) >= 0).sum()) if len(ids.distinct) else 0
+        if 0 < n == len(ids.distinct) and (ids.codes >= 0).all() and 2 * matching > min(n, len(known)) and \
+                known.find([name])[0] < 0:
+            found.append(name)
+    return found[0] if len(found) == 1 else None
 
 
 def _check_once(codes: Codes, ids: Coded, table: Table, rows: NDArray[np.intp] | None = None) -> None:

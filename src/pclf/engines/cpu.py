@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from math import log, log2, prod
 from pathlib import Path
@@ -330,10 +330,18 @@ def one_thread_of_algebra() -> AbstractContextManager[Any]:
     Small matrices want no more: several threads wait for each other at each of them, on a busy machine for many times
     as long as the work takes, and their number changes the last bits. Large ones are left to as many as are allowed.
     """
-    from threadpoolctl import threadpool_limits
-
-    limits: AbstractContextManager[Any] = threadpool_limits(1, user_api="blas")
+    limits: AbstractContextManager[Any] = _algebra().limit(limits=1, user_api="blas")
     return limits
+
+
+@cache
+def _algebra() -> Any:
+    """The libraries that NumPy and SciPy calculate with. To look for them takes milliseconds, and a small fit asks a
+    hundred times."""
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def by_row(row: NDArray[np.int32], n_rows: int) -> tuple[NDArray[np.int64], NDArray[Any]]:

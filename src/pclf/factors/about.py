@@ -6,6 +6,7 @@ of its own, which are turned so that the same attributes lie on the same axes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from pclf.factors.hyper import Hyper
 from pclf.factors.rows import Floats
 from pclf.factors.source import Source, Ties
 from pclf.factors.start import Start
+from pclf.problem import row_keys
 
 COUNTS = 3           # numbers that say how often an item was chosen
 
@@ -52,19 +54,15 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
         n_chosen = sum(map(len, person))
         by_user, by_item = machine.lists(np.concatenate(person), np.concatenate(thing), np.zeros(n_chosen, np.uint8),
                                          n_people, n_things, 1, 0)
-        of_domains = _counts(person, n_people), _counts(thing, n_things)
-        chosen, choosers = learn_choices(by_user, by_item, of_domains, hyper.places, np.random.default_rng(seed),
-                                         machine)
+        of_domains = counted(person, n_people), counted(thing, n_things)
+        chosen, choosers = learn_choices(by_user, by_item, of_domains, hyper.places, seed, machine,
+                                         keys_of(group, things))
         if start is not None:
             names = [s.name for s in group]
             chosen = start.as_before(chosen, "chosen", names, things, by_item.n_chosen)
             choosers = start.as_before(choosers, "choosers", names, people, by_user.n_chosen)
         counts = of_domains[1].sum(axis=1)
-        logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
-        spread = max(logs.std(), NARROWEST)
-        standard = (logs - logs.mean()) / spread
-        typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
-        count = np.array([logs.mean(), spread, *typical])
+        count = spread_of(counts)
         stand = np.column_stack([np.ones(n_people), chosen.of_all(by_user, machine)])
         known = about_items(counts, count, choosers.of_all(by_item, machine))
         for own_people, own_things in zip(people, things, strict=True):
@@ -75,14 +73,32 @@ def learn_about(sources: Sequence[Source], ties: Ties, hyper: Hyper, seed: int, 
             out.count.append(count)
             out.agreement.append(np.full(chosen.places.shape[1], float(ties.choices)))
     if ties.attributes and not ties.choices:
-        _align(out, sources, seed)
+        align_axes(out, sources, seed)
     return out
 
 
-def _align(about: About, sources: Sequence[Source], seed: int) -> None:
+def keys_of(sources: Sequence[Source], things: Sequence[NDArray[Any]]) -> NDArray[np.uint64] | None:
+    """The key of each thing, where items have some."""
+    keys = [s.keys for s in sources if s.keys is not None]
+    if len(keys) < len(sources):
+        return None
+    n = sum(s.n_items for s in sources)
+    return row_keys(keys, things, tied=1 + max(int(rows.max(initial=-1)) for rows in things) < n)
+
+
+def spread_of(counts: Floats) -> Floats:
+    """What `about_items` must know of how often things were chosen. (4,)"""
+    logs = np.log(counts[counts > 0]) if counts.any() else np.zeros(1)
+    spread = max(logs.std(), NARROWEST)
+    standard = (logs - logs.mean()) / spread
+    typical = [np.average(x, weights=np.exp(logs)) for x in (standard, standard**2)]
+    return np.array([logs.mean(), spread, *typical])
+
+
+def align_axes(about: About, sources: Sequence[Source], seed: int) -> None:
     """Axes of choices that attributes tie together are turned onto those of the largest domain."""
     known = [z for z, s in enumerate(sources) if s.attributes is not None and s.attributes.nnz]
-    known.sort(key=lambda z: -len(sources[z].level))
+    known.sort(key=lambda z: -sources[z].counts.total)
     sizes = {about.chosen[z].places.shape[1] for z in known}
     if len(known) < 2 or len(sizes) > 1:
         return
@@ -94,6 +110,6 @@ def _align(about: About, sources: Sequence[Source], seed: int) -> None:
         about.agreement[z] = agreement
 
 
-def _counts(rows: Sequence[NDArray[np.int32]], n: int) -> Floats:
+def counted(rows: Sequence[NDArray[np.int32]], n: int) -> Floats:
     """How often each of n rows comes, a domain a column. (n, Z)"""
     return np.stack([np.bincount(own, minlength=n) for own in rows], axis=1).astype(np.float64)

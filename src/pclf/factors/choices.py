@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.engines import Lists, Machine
-from pclf.factors.rows import Floats
+from pclf.factors.rows import Floats, normals
 
 SPARE = 8            # more of them while they are sought
 PASSES = 6           # of subspace iteration
@@ -52,14 +52,14 @@ class Choice:
         return out if self.turn is None else out @ self.turn
 
 
-def learn_choices(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int,
-                  rng: np.random.Generator, machine: Machine) -> tuple[Choice, Choice]:
+def learn_choices(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int, seed: int,
+                  machine: Machine, keys: NDArray[np.uint64] | None = None) -> tuple[Choice, Choice]:
     """What users choose, and by whom items are chosen.
 
     by_user, by_item: lists of the machine that has them. of_domains: choices of each user, and of each item, by domain,
-    (U, Z) and (V, Z).
+    (U, Z) and (V, Z). seed, keys: of the items, see `normals`.
     """
-    users, items = _correspondence(by_user, by_item, of_domains, n_places, rng, machine)
+    users, items = _correspondence(by_user, by_item, of_domains, n_places, seed, machine, keys)
     return _choice(by_user, by_item.n_chosen, items, machine), _choice(by_item, by_user.n_chosen, users, machine)
 
 
@@ -70,23 +70,31 @@ def leading(forth: Callable[[Any], Any], back: Callable[[Any], Any], start: Any,
     forth, back: products with the matrix and with its transpose. start: random, as many columns as vectors. get, put:
     from where the products are computed to NumPy, and back.
     """
-    def orthonormal(x: Any) -> Any:
-        """By inner products of the columns, which are few. Rounding spoils small ones the first time, so twice."""
-        for _ in range(2):
-            products = get(x.T @ x)
-            squares, axes = np.linalg.eigh(products.astype(np.float64))
-            x = x @ put((axes / np.sqrt(np.maximum(squares, 1e-12 * squares[-1] + 1e-30))).astype(products.dtype))
-        return x
-
     right = start
     for _ in range(n_passes):
-        left = orthonormal(forth(right))
-        right = orthonormal(back(left))
+        left = orthonormal(forth(right), get, put)
+        right = orthonormal(back(left), get, put)
     return left, right
 
 
+def orthonormal(x: Any, get: Callable[[Any], Any] = np.asarray, put: Callable[[Any], Any] = np.asarray) -> Any:
+    """A basis of the columns, which are few, by their inner products. Rounding spoils small ones the first time, so
+    twice."""
+    for _ in range(2):
+        products = get(x.T @ x)
+        x = x @ put(to_orthonormal(products).astype(products.dtype))
+    return x
+
+
+def to_orthonormal(products: Floats) -> Floats:
+    """What turns columns with these inner products into orthonormal ones."""
+    squares, axes = np.linalg.eigh(products.astype(np.float64))
+    out: Floats = axes / np.sqrt(np.maximum(squares, 1e-12 * squares[-1] + 1e-30))
+    return out
+
+
 def _correspondence(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Floats], n_places: int,
-                    rng: np.random.Generator, machine: Machine) -> tuple[Floats, Floats]:
+                    seed: int, machine: Machine, keys: NDArray[np.uint64] | None) -> tuple[Floats, Floats]:
     """The places of users and of items. (U, Q), (V, Q)"""
     sides, get, put = (by_user, by_item), machine.get, machine.put
     sums = [side.n_chosen.astype(np.float64) for side in sides]
@@ -102,7 +110,7 @@ def _correspondence(by_user: Lists, by_item: Lists, of_domains: tuple[Floats, Fl
         return scaled - chance[own] @ (chance[other].T @ x)
 
     size = min(n_users, n_items, n_places + SPARE)
-    start = put(rng.normal(size=(n_items, size)).astype(np.float32))
+    start = put(normals(n_items, size, seed, keys).astype(np.float32))
     left, right = leading(lambda x: product(0, 1, x), lambda x: product(1, 0, x), start, PASSES, get, put)
     u, _, v = np.linalg.svd(get(left.T @ product(0, 1, right)))
     n = min(size, n_places)
@@ -117,15 +125,31 @@ def _choice(lists: Lists, chosen: NDArray[Any], places: Floats, machine: Machine
     counts = lists.n_chosen
     n = int(counts.sum())
     places = places - chosen @ places / max(1, n)
-    choosers = int(np.count_nonzero(counts))
     sums = machine.get(lists.sums(machine.put(places)))
     between = (sums / np.maximum(counts, 1)[:, None]).T @ sums
-    within = (places.T @ (chosen[:, None] * places) - between) / max(1, n - choosers)
-    per_chooser = n - (counts.astype(np.float64) ** 2).sum() / max(1, n)
+    of_counts = np.array([n, np.count_nonzero(counts), (counts.astype(np.float64) ** 2).sum()])
+    whiten, turn, variance = whitening(places.T @ (chosen[:, None] * places), between, of_counts)
+    places = places @ whiten @ turn
+    return Choice(places * signs(chosen @ places**3), variance)
+
+
+def whitening(squares: Floats, between: Floats, of_counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """What makes places uncorrelated within a chooser, what turns them to axes along which choosers differ most, and
+    how much they do: (Q, Q), (Q, Q), (Q,).
+
+    squares: of the places of all that was chosen, around their mean. between: of the means of choosers, each as often
+    as the chooser chose. of_counts: choices, choosers, and the sum of squared choices of a chooser.
+    """
+    n, choosers, squared = of_counts
+    within = (squares - between) / max(1, n - choosers)
+    per_chooser = n - squared / max(1, n)
     between = (between - choosers * within) / max(1.0, per_chooser)
     spread, axes = np.linalg.eigh(within)
     whiten = (axes / np.sqrt(np.maximum(spread, LEAST))).T
     variance, turn = np.linalg.eigh(whiten @ between @ whiten.T)
-    places = places @ whiten.T @ turn[:, ::-1]
-    places *= np.where(chosen @ places**3 < 0, -1, 1)        # else their signs are chance, and differ between machines
-    return Choice(places, np.maximum(variance[::-1], 0))
+    return whiten.T, turn[:, ::-1], np.maximum(variance[::-1], 0)
+
+
+def signs(skew: Floats) -> Floats:
+    """Which way axes point: without it their signs were chance, and differed between machines."""
+    return np.where(skew < 0, -1, 1)

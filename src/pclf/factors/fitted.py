@@ -51,6 +51,7 @@ class DomainFactors:
     picks: Floats             # (U,) how much better what a user chose is for them than it would seem if it were new
     least: NDArray[np.int64]  # () level from which a rating is a choice
     lift: Floats              # (2,) what was added to the offset of items: a constant, and for the log of their count
+    usual: Floats             # () `picks` of somebody of whom nothing is known
 
     @property
     def n_shape(self) -> int:
@@ -88,11 +89,6 @@ class DomainFactors:
     def better(self) -> Floats:
         """Offset and factors of items less what they would be if they were new. (V, 1 + F)"""
         return np.column_stack([self.items[:, 0], self.item_factors]) - self.new_items
-
-    @cached_property
-    def usual(self) -> float:
-        """`picks` of somebody of whom nothing is known."""
-        return float(np.average(self.picks, weights=self.n_rated + 1e-9)) if len(self.picks) else 0.0
 
     def picks_of(self, users: Floats, better: Floats, n: Any) -> Floats:
         """How much better n chosen items are for users. better: sums over these, (n, 1 + F)."""
@@ -321,6 +317,8 @@ def _domain(file: _Arrays, z: int, data: Ratings, name: str, most: int) -> Domai
         raise ModelFileError(f"{file.prefix}.{z}.users must have at least the {shape} numbers of a shape; got {size}")
     chosen, choosers = (_choice(file, f"{z}.{kind}", what, n)
                         for kind, what, n in (("chosen", "items", n_items), ("choosers", "users", n_users)))
+    n_rated, picks = file.whole(f"{z}.n_rated", {"users": n_users}), file.floats(f"{z}.picks", {"users": n_users})
+    usual = file.floats(f"{z}.usual", {"number": 1}).reshape(()) if file.has(f"{z}.usual") else usual_of(picks, n_rated)
     if len(chosen.variance) != len(choosers.variance):
         raise ModelFileError(f"{file.prefix}.{z} must have as many places of items as of users")
     n_factors, n_places, width = size - shape, len(chosen.variance), squares(np.zeros((0, size - shape))).shape[1]
@@ -339,13 +337,12 @@ def _domain(file: _Arrays, z: int, data: Ratings, name: str, most: int) -> Domai
         file.floats(f"{z}.user_weights", {"places and one": 1 + n_places, "D": size}),
         file.floats(f"{z}.item_weights", {"places and three": 3 + n_places, "D": size}), weights,
         file.floats(f"{z}.user_about", {"users": n_users, "places and one": 1 + n_places}, -FAR, FAR), chosen, choosers,
-        count,
-        file.whole(f"{z}.n_rated", {"users": n_users}), file.whole(f"{z}.n_item", {"items": n_items}),
+        count, n_rated, file.whole(f"{z}.n_item", {"items": n_items}),
         file.floats(f"{z}.company", {"items": n_items}), file.floats(f"{z}.gain", {"users": n_users}),
         file.floats(f"{z}.new_items", {"items": n_items, "factors and one": 1 + n_factors}),
         file.floats(f"{z}.appeal", {"number": 1}, 0, LARGEST).reshape(()),
-        file.floats(f"{z}.picks", {"users": n_users}), file.whole(f"{z}.least", {"level": 1}, n_levels - 1).reshape(()),
-        file.floats(f"{z}.lift", {"numbers": 2}))
+        picks, file.whole(f"{z}.least", {"level": 1}, n_levels - 1).reshape(()),
+        file.floats(f"{z}.lift", {"numbers": 2}), usual)
 
 
 def check_squares(name: str, n: int, square: Floats) -> Floats:
@@ -428,6 +425,11 @@ class Met:
 def unknown(n_rated: NDArray[np.int64] | int) -> Floats:
     """How much of somebody's taste is unknown with so many ratings: 1 with none."""
     return np.asarray(FEW / (FEW + n_rated))
+
+
+def usual_of(picks: Floats, n_rated: NDArray[np.int64]) -> Floats:
+    """The mean `picks` of a rating. ()"""
+    return np.array(np.average(picks, weights=n_rated + 1e-9) if len(picks) else 0.0)
 
 
 def with_extras(rows: Floats, first: Any, second: Any) -> Floats:

@@ -12,16 +12,20 @@ that people or things tie together have one regression.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pclf.engines import Lists, Machine
-from pclf.factors.about import COUNTS, learn_about
+from pclf.engines import Machine
+from pclf.factors.about import COUNTS, About, learn_about
 from pclf.factors.attributes import AttributeRegression, attribute_axes
-from pclf.factors.fitted import FEW, DomainFactors, Factors, about_items, company_of
+from pclf.factors.choices import Choice
+from pclf.factors.fitted import DomainFactors, Factors, about_items, usual_of
 from pclf.factors.hyper import Hyper
+from pclf.factors.meeting import Items, Met, choices_of, meeting
 from pclf.factors.population import Population
-from pclf.factors.rows import Floats, tilts
+from pclf.factors.rows import Floats, normals, tilts
 from pclf.factors.side import Side, guessed
 from pclf.factors.source import Source, Ties, draw_weights
 from pclf.factors.start import Start
@@ -29,23 +33,85 @@ from pclf.factors.start import Start
 FIRST = 2            # sweep from which the population is learned
 START = 0.2          # variance of rows to begin with; half of it for all but the offset of an item
 JITTER = 0.2         # of an item's factors, so that no two axes begin alike
-MOST = 3.0           # appeal
 
 
-def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, seed: int, machine: Machine,
+class Raters(Protocol):
+    """Whose ratings are learned: `Here`, or those of `pclf.blocks.factors`, who lie in blocks."""
+
+    sources: Sequence[Source]
+
+    def about(self, ties: Ties, hyper: Hyper, seed: int, start: Start | None) -> About: ...
+    def sides(self, shapes: tuple[int, ...], size: int) -> tuple[Side, Side]: ...
+    def begin(self, people: Side, things: Side, bases: list[Floats]) -> tuple[int, list[Floats]]: ...
+    def swept(self, sweeps: int, people: Side, things: Side, bases: list[Floats]) -> None: ...
+    def end(self, people: Side, known: About, items: Sequence[Items]) -> list["Placed"]: ...
+
+
+class Placed(NamedTuple):
+    """The people of a domain once they are placed, and what their tastes say of what they chose. Where they lie in
+    blocks, there are none."""
+
+    users: Floats             # (U, D)
+    about: Floats             # (U, 1 + Q)
+    choosers: Choice
+    n_rated: NDArray[np.int64]            # (U,)
+    met: Met
+    gain: Floats              # (U,)
+    picks: Floats             # (U,)
+    usual: Floats             # ()
+
+
+class Here:
+    """Everybody, in memory."""
+
+    def __init__(self, sources: Sequence[Source], machine: Machine) -> None:
+        self.sources, self.machine = sources, machine
+
+    def about(self, ties: Ties, hyper: Hyper, seed: int, start: Start | None) -> About:
+        return learn_about(self.sources, ties, hyper, seed, self.machine, start)
+
+    def sides(self, shapes: tuple[int, ...], size: int) -> tuple[Side, Side]:
+        people, things = (Side.of(self.machine, self.sources, by_user, shapes, size) for by_user in (True, False))
+        return people, things
+
+    def begin(self, people: Side, things: Side, bases: list[Floats]) -> tuple[int, list[Floats]]:
+        """What sweep comes first, and where base rates stand: here, always at the beginning."""
+        for z, s in enumerate(self.sources):
+            people.start(z, np.zeros((s.n_users, people.shapes[z] + people.size)))
+        return 0, bases
+
+    def swept(self, sweeps: int, people: Side, things: Side, bases: list[Floats]) -> None:
+        """So many sweeps are done."""
+
+    def end(self, people: Side, known: About, items: Sequence[Items]) -> list[Placed]:
+        out = []
+        for z, (s, users) in enumerate(zip(self.sources, people.result(), strict=True)):
+            lists = choices_of(s, self.machine)
+            tastes = users[:, people.shapes[z]:] - people.weights[z][0, people.shapes[z]:]
+            met = Met.of(meeting(*lists, users, tastes, items[z], self.machine), s.counts, items[z])
+            n_rated = np.bincount(s.user, minlength=s.n_users)
+            gain, picks = met.gains(lists[0], users, tastes, items[z], self.machine)
+            out.append(Placed(users.astype(np.float32), known.people[z].astype(np.float32), known.choosers[z], n_rated,
+                              met, gain, picks, usual_of(picks, n_rated)))
+        return out
+
+
+def fit(raters: Raters, ties: Ties, hyper: Hyper, n_factors: int, seed: int, machine: Machine,
         after_sweep: Callable[[], None] = lambda: None, start: Start | None = None) -> Factors:
     """Learn the rows of all users and items of some domains, together where something ties them.
 
-    start: where an older fit of these domains ended, whose number of factors is kept; without it, all begins anew.
+    machine: what works on items, which are here wherever people are. start: where an older fit of these domains ended,
+    whose number of factors is kept; without it, all begins anew.
     """
+    sources = raters.sources
     tilt = [tilts(s.n_levels, hyper.shape) for s in sources]
     shapes = tuple(len(t) for t in tilt)
-    known = learn_about(sources, ties, hyper, seed, machine, start)
+    known = raters.about(ties, hyper, seed, start)
     axes, n_common = attribute_axes([s.attributes for s in sources], hyper.attribute_factors) or (None, 0)
     n_attribute = 0 if axes is None else axes[0].shape[1]
     n_factors = n_factors if start is None else start.size - n_attribute
     size = n_attribute + n_factors
-    people, things = (Side.of(machine, sources, by_user, shapes, size) for by_user in (True, False))
+    people, things = raters.sides(shapes, size)
     agreement = [np.concatenate([np.arange(n_attribute) < n_common, _fitting(own, n_factors, float(ties.choices))])
                  for own in known.agreement]
     people.population = _population(shapes, agreement, START, START, hyper.habit, hyper.freedom)
@@ -62,15 +128,14 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
             things.attributes[z] = AttributeRegression.of(s.attributes, axes[z], hyper.taste, shapes[z], size)
         things.expect(z, things.guess[z])
         rows = machine.get(things.mean[z]).copy()
-        rows[:, shapes[z]:] += np.random.default_rng(seed).normal(0, JITTER, (s.n_items, size))    # no other domain's
+        rows[:, shapes[z]:] += JITTER * normals(s.n_items, size, seed, s.keys)                  # no other domain's
         things.start(z, rows)
         people.expect(z, people.guess[z])
-        people.start(z, np.zeros((s.n_users, shapes[z] + size)))
-    bases = [_base(s) for s in sources]
+    first, bases = raters.begin(people, things, [_base(s) for s in sources])
     if start is not None:
         bases = start.resume(people, things)
 
-    for sweep in range(hyper.sweeps if start is None else start.sweeps):
+    for sweep in range(first, hyper.sweeps if start is None else start.sweeps):
         people.step(things, bases, tilt)
         steps = things.step(people, bases, tilt)
         if sweep >= FIRST or start is not None:
@@ -79,38 +144,35 @@ def fit(sources: Sequence[Source], ties: Ties, hyper: Hyper, n_factors: int, see
         for z, (gradient, hessian) in enumerate(steps):
             bases[z] = bases[z] + np.clip(np.linalg.solve(hessian + np.eye(len(gradient)), gradient), -0.5, 0.5)
             bases[z] -= bases[z].mean()
+        raters.swept(sweep + 1, people, things, bases)
         after_sweep()
+    lifts = [_lift(s, tilt[z], hyper) for z, s in enumerate(sources)]
+    items = []
+    for z, (s, rows) in enumerate(zip(sources, things.result(), strict=True)):
+        rows[:, 0] += lifts[z][0] + lifts[z][1] * np.log(np.maximum(s.counts.chosen, 1))
+        items.append(Items(rows, _new_items(things, z, known.count[z]), shapes[z], n_attribute))
+    placed = raters.end(people, known, items)
     domains = {}
-    users, items = people.result(), things.result()
-    for z, s in enumerate(sources):
-        lift, n_chosen = _lift(s, tilt[z], hyper), np.bincount(s.item[s.chosen], minlength=s.n_items)
-        items[z][:, 0] += lift[0] + lift[1] * np.log(np.maximum(n_chosen, 1))
-        new = _new_items(things, z, known.count[z])
-        by_user, by_item = _choices(s, machine)
-        given = by_user, by_item, users[z], items[z], people.weights[z], shapes[z], machine
-        company, gain, picks = _company(*given, new, n_attribute)
-        appeal = _appeal(*given)
+    for z, (s, own, of) in enumerate(zip(sources, placed, items, strict=True)):
         domains[s.name] = DomainFactors(
-            users[z].astype(np.float32), items[z].astype(np.float32), bases[z], tilt[z],
-            machine.get(things.square[z]),
-            people.weights[z], things.weights[z], things.attribute_weights(z), known.people[z].astype(np.float32),
-            known.chosen[z], known.choosers[z], known.count[z], np.bincount(s.user, minlength=s.n_users),
-            np.bincount(s.item, minlength=s.n_items), company, gain,
-            new.astype(np.float32), appeal, picks,
-            np.array(s.least), lift)
+            own.users, of.rows.astype(np.float32), bases[z], tilt[z], machine.get(things.square[z]),
+            people.weights[z], things.weights[z], things.attribute_weights(z), own.about,
+            known.chosen[z], own.choosers, known.count[z], own.n_rated, s.counts.items,
+            own.met.company.astype(np.float32), own.gain, of.new.astype(np.float32), own.met.appeal, own.picks,
+            np.array(s.least), lifts[z], own.usual)
     strange = []
-    for z, first in enumerate(t + n_attribute for t in shapes):
-        tastes = people.population.own[z][first:, first:]
-        strange.append(_strange(agreement[z][n_attribute:], tastes, items[z][:, first:], ties))
+    for z, first_taste in enumerate(t + n_attribute for t in shapes):
+        tastes = people.population.own[z][first_taste:, first_taste:]
+        strange.append(_strange(agreement[z][n_attribute:], tastes, items[z].rows[:, first_taste:], ties))
     return Factors(domains, people.population, things.population, ties.choices, n_attribute, n_common,
                    np.array(strange), hyper)
 
 
-def fit_apart(sources: Sequence[Source], hyper: Hyper, n_factors: Sequence[int], seed: int, machine: Machine,
+def fit_apart(raters: Sequence[Raters], hyper: Hyper, n_factors: Sequence[int], seed: int, machine: Machine,
               after_sweep: Callable[[], None] = lambda: None, start: Start | None = None) -> Factors:
     """Learn every domain as if there were no other. What a visitor brings along is how they use the scale."""
-    parts = [fit([source], Ties(False, False, source.attributes is not None), hyper, n, seed, machine, after_sweep,
-                 start and start.only(source.name)) for source, n in zip(sources, n_factors, strict=True)]
+    parts = [fit(own, Ties(False, False, own.sources[0].attributes is not None), hyper, n, seed, machine, after_sweep,
+                 start and start.only(own.sources[0].name)) for own, n in zip(raters, n_factors, strict=True)]
     if len(parts) == 1:
         return parts[0]
     shapes = tuple(part.people.shapes[0] for part in parts)
@@ -137,27 +199,6 @@ def _strange(agreement: Floats, tastes: Floats, factors: Floats, ties: Ties) -> 
     return max(0.0, float(1 - (weight @ agreement**2) / weight.sum()))      # and not less, by rounding
 
 
-def _choices(source: Source, machine: Machine) -> tuple[Lists, Lists]:
-    """Who chose what in a domain, by user and by item."""
-    user, item = source.user[source.chosen], source.item[source.chosen]
-    by_user, by_item = machine.lists(user, item, np.zeros(len(user), np.uint8), source.n_users, source.n_items, 1, 0)
-    return by_user, by_item
-
-
-def _appeal(by_user: Lists, by_item: Lists, users: Floats, items: Floats, weights: Floats, n_shape: int,
-            machine: Machine) -> Floats:
-    """How much tastes raise the odds of a choice: if choices are drawn by exp(appeal * taste) times how often each is
-    chosen, the tastes for what was chosen are higher by appeal times their variance. ()"""
-    tastes, factors = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:]
-    n = max(1, int(by_user.n_chosen.sum()))
-    of_user, of_item = by_user.n_chosen / n, by_item.n_chosen / n
-    chosen = float(np.einsum("uf,uf->", tastes, machine.get(by_user.sums(machine.put(factors))))) / n
-    mean = float((of_user @ tastes) @ (of_item @ factors))
-    squares = tastes.T @ (of_user[:, None] * tastes), factors.T @ (of_item[:, None] * factors)
-    square = float(np.einsum("fg,fg->", *squares))
-    return np.array(np.clip((chosen - mean) / max(square - mean**2, 1e-9), 0, MOST))
-
-
 def _new_items(things: "Side", z: int, count: Floats) -> Floats:
     """Offset and factors of a domain's items by their attributes alone, as if nobody had rated them. (V, 1 + F)"""
     about = about_items(np.zeros(1), count, np.zeros((1, things.weights[z].shape[0] - COUNTS)))
@@ -168,26 +209,8 @@ def _new_items(things: "Side", z: int, count: Floats) -> Floats:
     return np.column_stack([means[:, 0], means[:, things.shapes[z]:]])
 
 
-def _company(by_user: Lists, by_item: Lists, users: Floats, items: Floats, weights: Floats, n_shape: int,
-             machine: Machine, new: Floats, n_attribute: int) -> tuple[Floats, Floats, Floats]:
-    """See `DomainFactors`: the company of every item, the gain and the picks of every user. (V,), (U,), (U,)"""
-    tastes, factors = users[:, n_shape:] - weights[0, n_shape:], items[:, n_shape:]
-    sums = machine.get(by_item.sums(machine.put(tastes)))
-    company = company_of(sums, by_item.n_chosen, factors, n_attribute)
-    chosen = by_item.n_chosen > 0
-    if chosen.any():                                 # whoever rates something new, chose it
-        company[~chosen] = np.average(company, weights=by_item.n_chosen)
-    met = machine.get(by_user.sums(machine.put(np.column_stack([factors[:, n_attribute:], company]))))
-    more = np.einsum("uf,uf->u", tastes[:, n_attribute:], met[:, :-1]) - met[:, -1]
-    better = machine.get(by_user.sums(machine.put(np.column_stack([items[:, 0], factors]) - new)))
-    picks = better[:, 0] + np.einsum("uf,uf->u", users[:, n_shape:], better[:, 1:])
-    n = by_user.n_chosen + FEW
-    usual = picks.sum() / max(1, by_user.n_chosen.sum())
-    return company.astype(np.float32), (more / n).astype(np.float32), ((picks + FEW * usual) / n).astype(np.float32)
-
-
 def _base(source: Source) -> Floats:
-    counts = np.bincount(source.level, minlength=source.n_levels) + 1.0
+    counts = source.counts.levels + 1.0
     out: Floats = np.log(counts / counts.sum())
     return out
 
@@ -197,7 +220,7 @@ def _lift(source: Source, tilt: Floats, hyper: Hyper) -> Floats:
     (2,)"""
     if not source.least:
         return np.zeros(2)
-    weight = draw_weights(np.bincount(source.item[source.chosen], minlength=source.n_items), hyper.draw)
+    weight = draw_weights(source.counts.chosen, hyper.draw)
     step = tilt[0, source.least] - tilt[0, 0]
     out: Floats = np.array([np.log(source.n_items / weight.sum()), hyper.draw]) / step
     return out

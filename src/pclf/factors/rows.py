@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 Floats = NDArray[np.floating[Any]]
 SHAPE = 4            # numbers of a shape, at most
@@ -44,6 +45,19 @@ def logits(base: Floats, tilt: Floats, users: Floats, items: Floats) -> Floats:
     shape[:, 0] += np.einsum("nf,nf->n", users[:, n:], items[:, n:])
     out: Floats = base + shape @ tilt
     return out
+
+
+def normals(n: int, size: int, seed: int, keys: NDArray[np.uint64] | None = None) -> Floats:
+    """Numbers of a standard normal distribution; where there are keys, each row from its key and the seed, and not
+    by its place. (n, size)"""
+    from pclf.engines.kernels import fill_exponential
+
+    if keys is None:
+        return np.random.default_rng(seed).normal(size=(n, size))
+    out = np.empty((n, size))
+    fill_exponential(keys, np.uint64(seed), out)
+    drawn: Floats = ndtri(np.clip(-np.expm1(-out), 1e-12, 1 - 1e-12))
+    return drawn
 
 
 def softmax(logits: Floats) -> Floats:

@@ -35,6 +35,7 @@ class Side:
         self.apart: list[Lists | None] = [None] * n        # ratings of rows that no other domain has
         self.tied: list[Tied] = []
         self.rated: list[NDArray[np.bool_]] = []
+        self.n_rated: list[int] = []
         self.alone: list[Any] = []                         # codes of those with ratings in this domain and no other
         self.codes: list[NDArray[np.int32]] = []           # of all people, or things, in a domain; -1 for nobody
         self.together: list[tuple[list[int], NDArray[np.intp]]] = []       # domains, and who has ratings just there
@@ -58,15 +59,7 @@ class Side:
         other = [s.item if by_user else s.user for s in sources]
         n_others = [s.n_items if by_user else s.n_users for s in sources]
         entity = [s.person if by_user else s.thing for s in sources]
-        out.rated = [np.bincount(r, minlength=n) > 0 for r, n in zip(row, n_rows, strict=True)]
-        rates = np.zeros((1 + max(int(e.max(initial=-1)) for e in entity), len(sources)), bool)
-        for z, (e, rated) in enumerate(zip(entity, out.rated, strict=True)):
-            rates[e[rated], z] = True
-            out.codes.append(np.full(len(rates), -1, np.int32))
-            out.codes[z][e] = np.arange(n_rows[z], dtype=np.int32)
-        several = rates.sum(axis=1) > 1
-        out.together = [([z], np.flatnonzero(rates[:, z] & ~several)) for z in range(len(sources))]
-        out.together += _alike(rates, np.flatnonzero(several))
+        several = out.locate(entity, [np.bincount(r, minlength=n) > 0 for r, n in zip(row, n_rows, strict=True)])
         for z, s in enumerate(sources):
             alone = ~several[entity[z]]
             out.alone.append(machine.put(np.flatnonzero(alone & out.rated[z])))
@@ -82,10 +75,31 @@ class Side:
                 kept = place[row[z]] >= 0
                 lists.append(machine.side(place[row[z][kept]], other[z][kept], sources[z].level[kept], len(members),
                                           n_others[z], sources[z].n_levels))
-            n_shape, n_all = (sum(own) for own in ([shapes[z] for z in domains], [shapes[z] + size for z in domains]))
-            out.tied.append(Tied(domains, codes, lists, np.ones(len(members)), np.zeros((n_all, n_all)),
-                                  np.zeros((n_shape, n_shape))))
+            out.tie(domains, codes, lists)
         return out
+
+    def tie(self, domains: list[int], codes: list[NDArray[np.int32]], lists: list[Lists]) -> None:
+        """Those who have ratings in just these domains are placed in one step. codes, lists: of each domain."""
+        n_shape, n_all = (sum(own) for own in ([self.shapes[z] for z in domains],
+                                               [self.shapes[z] + self.size for z in domains]))
+        self.tied.append(Tied(domains, codes, lists, np.ones(len(codes[0])), np.zeros((n_all, n_all)),
+                              np.zeros((n_shape, n_shape))))
+
+    def locate(self, entity: Sequence[NDArray[np.int32]], rated: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+        """Who has ratings where. Returns which people, or things, have some in several domains.
+
+        entity: the person, or thing, of each row. rated: whether it has ratings.
+        """
+        self.rated, self.n_rated = list(rated), [int(own.sum()) for own in rated]
+        rates = np.zeros((1 + max(int(e.max(initial=-1)) for e in entity), len(entity)), bool)
+        for z, (e, own) in enumerate(zip(entity, rated, strict=True)):
+            rates[e[own], z] = True
+            self.codes.append(np.full(len(rates), -1, np.int32))
+            self.codes[z][e] = np.arange(self.n_rows[z], dtype=np.int32)
+        several: NDArray[np.bool_] = rates.sum(axis=1) > 1
+        self.together = [([z], np.flatnonzero(rates[:, z] & ~several)) for z in range(len(entity))]
+        self.together += _alike(rates, np.flatnonzero(several))
+        return several
 
     def set_about(self, about: Sequence[Floats], alike: Sequence[Sequence[int]]) -> None:
         """alike: the domains whose rows mean the same, and so have one regression on what is known about them."""
@@ -111,8 +125,9 @@ class Side:
         regression = self.attributes[z]
         return None if regression is None else regression.weights
 
-    def step(self, other: "Side", bases: Sequence[Floats], tilt: Sequence[Floats]) -> list[tuple[Floats, Floats]]:
-        """A Newton step of every row, given those of the other side. Gradient and Hessian of `base`, a domain."""
+    def step(self, other: Any, bases: Sequence[Floats], tilt: Sequence[Floats]) -> list[tuple[Floats, Floats]]:
+        """A Newton step of every row, given those of the other side, its `rows` and `square`. Gradient and Hessian of
+        `base`, a domain."""
         of_bases, machine = [], self.machine
         self.sums = []
         for z, base in enumerate(bases):
@@ -129,10 +144,10 @@ class Side:
                     lists, self.rows[z][at], other.rows[z], other.square[z], bases[z], tilt[z])
                 parts.append((gradient, hessian))
                 of_bases[z] = of_bases[z][0] + base_gradient, of_bases[z][1] + base_hessian
-            self._solve(tied, parts)
+            self.solve(tied, parts)
         return of_bases
 
-    def _solve(self, tied: "Tied", parts: Sequence[tuple[Floats, Floats]]) -> None:
+    def solve(self, tied: "Tied", parts: Sequence[tuple[Floats, Any]]) -> None:
         """Rows of people who are in the same several domains, in one step each."""
         machine, domains = self.machine, tied.domains
         ends = np.cumsum([0, *(self.shapes[z] + self.size for z in domains)])
@@ -206,7 +221,6 @@ class Side:
         same."""
         own, t = self.population.own, self.shapes[z]
         size = len(own[z])
-        numbers = [int(rated.sum()) for rated in self.rated]
         expected, weight = np.zeros((size, size)), 0.0
         for y in (y for y in range(len(own)) if y != z):
             n = min(t, self.shapes[y])
@@ -216,8 +230,8 @@ class Side:
             rest = np.setdiff1d(np.arange(size), mine)
             block[np.ix_(mine, mine)] = own[y][np.ix_(theirs, theirs)]
             block[np.ix_(rest, rest)] = own[z][np.ix_(rest, rest)]
-            expected += numbers[y] * block
-            weight += numbers[y]
+            expected += self.n_rated[y] * block
+            weight += self.n_rated[y]
         return expected / weight if weight else own[z]
 
     def result(self) -> list[Floats]:
@@ -245,7 +259,7 @@ class Side:
         what a large one likes, so its rows stand above their means, which would follow them sweep after sweep.
         """
         parts = [self._normal(z) for z in domains]
-        n = [max(1, int(self.rated[z].sum())) for z in domains]
+        n = [max(1, self.n_rated[z]) for z in domains]
         squares = np.average([part[2] for part in parts], axis=0, weights=n)
         products, moments = (np.sum([part[i] for part in parts], axis=0) for i in (0, 1))
         penalty = hyper.ridge * squares + 1e-9

@@ -1,6 +1,7 @@
 """Source: the ratings of one domain, as the factor model reads them, and what ties several together."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,21 @@ from pclf.factors.rows import Floats
 
 
 @dataclass(frozen=True)
+class Counts:
+    """How many ratings of a domain there are."""
+
+    levels: NDArray[np.int64]           # (R,) of each level
+    items: NDArray[np.int64]            # (V,) of each item
+    chosen: NDArray[np.int64]           # (V,) of each item, those that are choices
+
+    @property
+    def total(self) -> int:
+        return int(self.levels.sum())
+
+
+@dataclass(frozen=True)
 class Source:
-    """The ratings of one domain, as the factor model reads them."""
+    """The ratings of one domain, as the factor model reads them. Of those in blocks, only the counts are here."""
 
     name: str
     user: NDArray[np.int32]             # (n,) codes
@@ -24,6 +38,14 @@ class Source:
     person: NDArray[np.int32]           # (U,) rows among the people of all sources
     thing: NDArray[np.int32]            # (V,)
     attributes: Any = None              # (V, P), sparse
+    counted: Counts | None = None       # of all, where the ratings are not here
+    keys: NDArray[np.uint64] | None = None      # (V,) hashes of ids, for start values that do not depend on their order
+
+    @cached_property
+    def counts(self) -> Counts:
+        return self.counted or Counts(np.bincount(self.level, minlength=self.n_levels),
+                                      np.bincount(self.item, minlength=self.n_items),
+                                      np.bincount(self.item[self.chosen], minlength=self.n_items))
 
     @property
     def chosen(self) -> NDArray[np.bool_]:

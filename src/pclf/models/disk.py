@@ -24,9 +24,10 @@ from pclf.blocks.block import Block, block_of
 from pclf.blocks.catalogue import Catalogue
 from pclf.blocks.choices import Spread
 from pclf.blocks.engine import BlockEngine
+from pclf.blocks.factors import Finish
 from pclf.blocks.intake import Advance, Sized, take_in
 from pclf.blocks.people import PartFile, People, path_of
-from pclf.blocks.work import Work, as_bytes, blocks_for, kept_arrays, load_run, remove, save_run
+from pclf.blocks.work import Room, Work, as_bytes, kept_arrays, load_run, remove, save_run
 from pclf.clusters.fitted import Clusters, Member
 from pclf.clusters.loop import BY_ID, Callback, Run, run
 from pclf.clusters.mstep import memberships
@@ -38,6 +39,7 @@ from pclf.data.vocabulary import Vocabulary
 from pclf.door import opening
 from pclf.engines.cpu import CpuEngine
 from pclf.errors import ArgumentError, DataError, ModelFileError, OutputError
+from pclf.factors.fitted import Factors
 from pclf.models.people import Guest, hashable, known
 from pclf.problem import Layout
 from pclf.progress import progress
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from pclf.models.mixture import Mixture
     from pclf.models.people import Users
 
+Floats = NDArray[np.floating[Any]]
 KEPT = 4             # models of parts that stay in memory
 SHARED = "model.safetensors"
 SAMPLE = 500_000     # ratings from which the users of a trial are drawn
@@ -75,13 +78,14 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
     model._check_on_disk(named)
     layout, annealing, cpu = model._layout(named), Annealing.of(model), CpuEngine(dtype, n_threads)
     streams = np.random.default_rng(int(random_state))
-    split_rng, trial_rng, list_rng = streams.spawn(3)
-    list_seed = int(list_rng.integers(2**63, size=2)[1])                 # as in memory, where the first is of factors
+    split_rng, trial_rng, factor_rng = streams.spawn(3)
+    trial_seed, factor_seed = (int(seed) for seed in factor_rng.integers(2**63, size=2))       # of lists, too
     with Work.open(work) as here:
         estimate = max(1, files.n_ratings())
         with progress("read ratings", 2 * estimate, unit="ratings", shown=verbose) as advance:
             lists = bool(getattr(model, "lists", False))
-            sized = workers.sized(memory, layout, dtype, lists) if n_blocks is None else lambda *_: n_blocks
+            room = Room(layout, dtype, lists, model._row_on_disk)
+            sized = workers.sized(memory, room) if n_blocks is None else lambda *_: n_blocks
             catalogue = here.blocks(files, sized, advance, n_parts, workers.take_in)
         if model.n_user_clusters > catalogue.n_users:
             warnings.warn(f"n_user_clusters={model.n_user_clusters} is more than the {catalogue.n_users} users; some "
@@ -91,7 +95,7 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
         with progress(f"fit {type(model).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
             sample = partial(_sample, catalogue, here.folder / "blocks")
-            trial, max_iter = model._trial_on(sample, catalogue.ratings, layout, cpu, split_rng, trial_rng)
+            trial, max_iter = model._trial_on(sample, catalogue.ratings, layout, cpu, split_rng, trial_rng, trial_seed)
             runs, engines = [], []
             for m, rng in enumerate(streams.spawn(n_restarts)):
                 folder = here.run(__version__, layout, asdict(annealing), max_iter, int(random_state), m, str(dtype),
@@ -102,8 +106,11 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
                 runs.append(run(engines[-1], engines[-1].problem, start, schedule=annealing.schedule(max_iter),
                                 priors=annealing.priors, callbacks=watchers, keep=False, saved=saved,
                                 save=partial(save_run, folder / "saved")))
-        kept = here.run(__version__, "choices", list_seed, catalogue.block_ends.tolist()) / "choices"
-        learned = model._lists_on_disk(Spread(engines[0]), sample, catalogue.ratings, list_seed,
+        factors, finishes = model._factors_on_disk(
+            engines[0], trial, factor_seed, verbose,
+            lambda *what: here.run(__version__, "factors", int(random_state), catalogue.block_ends.tolist(), *what))
+        kept = here.run(__version__, "choices", factor_seed, catalogue.block_ends.tolist()) / "choices"
+        learned = model._lists_on_disk(Spread(engines[0]), sample, catalogue.ratings, factor_seed,
                                      partial(kept_arrays, kept))
         chosen = model._chosen_runs(runs)
         used = [engines[next(m for m, own in enumerate(runs) if own is r)] for r in chosen]
@@ -111,9 +118,10 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
         clusters = Clusters.of(catalogue.ratings, layout, members, annealing.user_prior, annealing.item_prior)
         with progress("write users", catalogue.n_blocks, unit="blocks", shown=verbose) as advance, \
                 _replaced(here.folder / "model") as folder:
-            people = _write_people(folder, catalogue, [r.params.users for r in chosen], used, workers, advance)
+            people = _write_people(folder, catalogue, [r.params.users for r in chosen], used, finishes, workers,
+                                   advance)
             made = copy.copy(model)
-            made._adopt(catalogue.ratings, clusters, chosen[0].trace, False)
+            made._adopt(catalogue.ratings, clusters, chosen[0].trace, False, factors)
             made._set_after_trial(trial)
             if learned is not None:
                 made.lists_ = learned
@@ -129,11 +137,11 @@ class Workers(Protocol):
     name: str
 
     def described(self, data: Any) -> RatingFiles: ...
-    def sized(self, memory: str | float | None, layout: Layout, dtype: str, lists: bool) -> Sized: ...
+    def sized(self, memory: str | float | None, room: Room) -> Sized: ...
     def take_in(self, files: Any, folder: Path, n_parts: int, sized: Sized, advance: Advance) -> Catalogue: ...
     def engine(self, catalogue: Catalogue, blocks: Path, layout: Layout, rows: Path,
                cpu: CpuEngine) -> BlockEngine: ...
-    def seals(self, folder: Path, rules: Sequence[SpreadUsers], engines: Sequence[Any],
+    def seals(self, folder: Path, rules: Sequence[SpreadUsers], engines: Sequence[Any], finishes: Sequence[Finish],
               advance: Advance) -> NDArray[np.uint8]: ...
 
 
@@ -150,8 +158,8 @@ class Here:
         raise DataError(f"engine 'disk' reads files: data must be {{domain: file, folder or pattern}}, or RatingFiles; "
                         f"got {type(data).__name__}. Use engine='cpu' or 'gpu' for what is in memory.")
 
-    def sized(self, memory: str | float | None, layout: Layout, dtype: str, lists: bool) -> Sized:
-        return blocks_for(as_bytes(memory), layout, dtype, lists)
+    def sized(self, memory: str | float | None, room: Room) -> Sized:
+        return room.blocks(as_bytes(memory))
 
     def take_in(self, files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advance: Advance) -> Catalogue:
         return take_in(files, folder, n_parts, sized, advance)
@@ -160,11 +168,11 @@ class Here:
         return BlockEngine(catalogue, blocks, layout, rows, cpu)
 
     def seals(self, folder: Path, rules: Sequence[SpreadUsers], engines: Sequence[BlockEngine],
-              advance: Advance) -> NDArray[np.uint8]:
+              finishes: Sequence[Finish], advance: Advance) -> NDArray[np.uint8]:
         """Checksums of all parts, which are written."""
         total = no_seals(engines[0].catalogue)
         for b in range(engines[0].catalogue.n_blocks):
-            total += write_block(folder, b, rules, engines)
+            total += write_block(folder, b, rules, engines, finishes)
             advance(1)
         return total
 
@@ -212,12 +220,18 @@ def _member(fitted: Run, engine: BlockEngine) -> Member:
 
 
 def _write_people(folder: Path, catalogue: Catalogue, rules: Sequence[SpreadUsers], engines: Sequence[BlockEngine],
-                  workers: Workers, advance: Advance) -> People:
+                  finishes: Sequence[Finish], workers: Workers, advance: Advance) -> People:
     """The users of all blocks, part by part."""
+    names = list(catalogue.ratings.domains)
+    widths = np.zeros((1 + max((own.fit for own in finishes), default=-1), len(names)), int)
+    for own in finishes:
+        for z, name in enumerate(own.plan.names):
+            widths[own.fit, names.index(name)] = own.width(z)
     for z in range(len(catalogue.ratings.domains)):
         path_of(folder, z, 0).parent.mkdir(parents=True)
-    seals = [[own.tobytes().hex() for own in part] for part in workers.seals(folder, rules, engines, advance)]
-    return People(folder, catalogue, seals, len(rules), engines[0].layout.n_user_clusters)
+    seals = [[own.tobytes().hex() for own in part] for part in workers.seals(folder, rules, engines, finishes,
+                                                                                   advance)]
+    return People(folder, catalogue, seals, len(rules), engines[0].layout.n_user_clusters, widths.tolist())
 
 
 def no_seals(catalogue: Catalogue) -> NDArray[np.uint8]:
@@ -225,26 +239,32 @@ def no_seals(catalogue: Catalogue) -> NDArray[np.uint8]:
     return np.zeros((catalogue.n_parts, len(catalogue.ratings.domains), 32), np.uint8)
 
 
-def write_block(folder: Path, b: int, rules: Sequence[SpreadUsers],
-                engines: Sequence[BlockEngine]) -> NDArray[np.uint8]:
+def write_block(folder: Path, b: int, rules: Sequence[SpreadUsers], engines: Sequence[BlockEngine],
+                finishes: Sequence[Finish]) -> NDArray[np.uint8]:
     """The users of a block, who are written part by part, and the checksums of these parts among none of the others."""
     catalogue, out = engines[0].catalogue, no_seals(engines[0].catalogue)
     block, parts = block_of(catalogue, engines[0].blocks, b), catalogue.parts(b)
     rows = [engine.memberships(b, users) for users, engine in zip(rules, engines, strict=True)]
-    user_rows = engines[0].user_rows(b)
+    user_rows, names = engines[0].user_rows(b), list(catalogue.ratings.domains)
+    factors: list[dict[int, Floats]] = [{} for _ in names]
+    for finish in finishes:
+        for name, kept in zip(finish.plan.names, engines[0].finished(b, finish), strict=True):
+            factors[names.index(name)][finish.fit] = kept
     ends = np.cumsum(np.vstack([0 * catalogue.part_users[:1], catalogue.part_users[parts.start:parts.stop]]), axis=0)
     for part, (start, stop) in zip(parts, pairwise(ends), strict=True):
         for z, kind in enumerate(catalogue.id_kinds):
             users = slice(int(start[z]), int(stop[z]))
-            own = _part(block, z, users, kind, [member[user_rows[z][users]] for member in rows])
+            own = _part(block, z, users, kind, [member[user_rows[z][users]] for member in rows],
+                        {m: kept[users] for m, kept in factors[z].items()})
             out[part, z] = np.frombuffer(bytes.fromhex(own.write(path_of(folder, z, part))), np.uint8)
     return out
 
 
-def _part(block: Block, z: int, users: slice, kind: str, rows: Sequence[NDArray[Any]]) -> PartFile:
+def _part(block: Block, z: int, users: slice, kind: str, rows: Sequence[Floats],
+          factors: Mapping[int, Floats]) -> PartFile:
     start, stop = np.searchsorted(block.column(z, "user"), [users.start, users.stop])
     user, item, value = (block.column(z, name)[start:stop] for name in ("user", "item", "value"))
-    return PartFile(block.ids(z, users, kind), user - np.int32(users.start), item, value, rows)
+    return PartFile(block.ids(z, users, kind), user - np.int32(users.start), item, value, rows, factors)
 
 
 def _write_shared(model: "Mixture", people: People, key: str | bytes | None) -> None:
@@ -307,7 +327,7 @@ class Crowd:
     def model(self, whole: "Mixture", part: int) -> "Mixture":
         """The same model, with the users of one part, and no others."""
         if part not in self._models:
-            data, rows = self.people.part(part)
+            data, rows, factors = self.people.part(part)
             old = whole.mixture_
             clusters = Clusters.of(data, old.layout, (), old.user_prior, old.item_prior)
             members = []
@@ -321,6 +341,7 @@ class Crowd:
             other.users_, other.data_ = None, data
             other.mixture_ = replace(clusters, members=tuple(members), weights={
                 name: dict(own) for name, own in old.weights.items()})
+            other.factors_ = _with_users(whole.factors_, data, factors)
             if whole.lists_ is not None:
                 other.lists_ = whole.lists_.of(data)
             self._models[part] = other
@@ -352,14 +373,16 @@ class Crowd:
 
     def users(self, whole: "Mixture", domain: str, ids: Sequence[Any], user_domain: str | None) -> "Users":
         """People as the parts of the model see them in a domain."""
-        from pclf.models.people import Users, find
+        from pclf.models.people import find
 
-        out = [np.empty((len(ids), member.users.shape[1]), np.float64) for member in whole.members_]
+        out = whole._nobody(domain, len(ids))
         for model, at in self.by_part(whole, ids):
             found = model._users(find(model.data_, domain, [ids[i] for i in at.tolist()], user_domain))
-            for total, own in zip(out, found.memberships, strict=True):
+            for total, own in zip(out.memberships, found.memberships, strict=True):
                 total[at] = own
-        return Users(list(out), None)
+            if out.rows is not None:
+                out.rows[at] = found.rows
+        return out
 
     def recommend(self, whole: "Mixture", domain: str, ids: Sequence[Any] | None, n: int,
                   options: Mapping[str, Any]) -> Recommendations:
@@ -377,6 +400,27 @@ class Crowd:
             model = self.model(whole, part)
             if len(model.data_[options.get("user_domain") or domain].users):
                 yield model.recommend(domain, None, n, **options)
+
+
+def _with_users(factors: Mapping[str, Factors], data: Ratings,
+                kept: Sequence[Mapping[int, Floats]]) -> dict[str, Factors]:
+    """Fits of factors with the users of a part. kept: of each domain and fit, see `blocks.factors.finished`."""
+    names, fits = list(data.domains), list({id(fit): fit for fit in factors.values()}.values())
+    made = {}
+    for m, fit in enumerate(fits):
+        domains = {}
+        for name, own in fit.domains.items():
+            rows = kept[names.index(name)][m]
+            size, n_about = own.items.shape[1], own.user_weights.shape[0]
+            if rows.shape[1] != size + n_about + 2:
+                raise ModelFileError(f"users of {name!r} must have the factors of the model; they have others")
+            users, about, gain, picks = np.split(rows, [size, size + n_about, size + n_about + 1], axis=1)
+            choosers = replace(own.choosers, places=np.zeros((len(rows), len(own.choosers.variance))))
+            n_rated = np.bincount(data[name].user, minlength=len(rows))
+            domains[name] = replace(own, users=np.ascontiguousarray(users), user_about=about, choosers=choosers,
+                                    n_rated=n_rated, gain=gain[:, 0], picks=picks[:, 0])
+        made[id(fit)] = replace(fit, domains=domains)
+    return {name: made[id(fit)] for name, fit in factors.items()}
 
 
 def _together(parts: Sequence[Recommendations]) -> Recommendations:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from pclf.data.events import AT_RANDOM
 from pclf.errors import ArgumentError
 from pclf.models.base import Floats, is_batch
 from pclf.models.people import Guest, Items, NewItem, People, Users, find
@@ -277,7 +278,7 @@ def similar_items(model: "Mixture", domain: str, item: Hashable, n: int, to: str
         rated = target.item_counts
         scores = alike * rated / (rated + FEW)
     elif part is not None and axes.stop > axes.start:
-        counts = _counts(target.item, target.n_items)
+        counts = target.item_counts
         scores = _cosines(part.domains[to].item_factors[:, axes], part.domains[domain].item_factors[code, axes])
         scores = scores * counts / (counts + FEW)
     else:
@@ -331,7 +332,7 @@ def _in_words(model: "Mixture", domain: str, title: str, prediction: float, part
     target = model.data_.domains[domain]
     expected = f"{prediction:.2f} of {target.scale.values[-1]:g} expected"
     if target.events:
-        expected = f"probability {prediction:.2f} among draws"
+        expected = f"{prediction:.0%} probable, where it would be {AT_RANDOM}"
     lines = [f"{title}: {expected}."]
     counting = [part for part in sorted(parts, key=lambda part: -part.weight) if part.weight >= 0.05]
     told = [taste for taste in tastes if abs(taste.effect) >= TOLD][:3]

@@ -1,13 +1,14 @@
 """Learner: fits the factors of a PCLF."""
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pclf.clusters.loop import BY_ID
 from pclf.data.events import absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
@@ -33,10 +34,14 @@ APART, INSIDE = Ties(False, False, False), Ties(False, False, False, inside=True
 class Learner:
     """Fits the factors of a PCLF: which domains have some, how many, and how ratings become sources."""
 
-    def __init__(self, model: "PCLF", ratings: Ratings, machine: Machine) -> None:
+    def __init__(self, model: "PCLF", ratings: Ratings, machine: Machine, overlap: bool | None = None) -> None:
+        """overlap: whether domains have people in common, where these are not here."""
         self.model, self.machine, self.hyper = model, machine, hyper_of(model.hyper)
+        self.events = ratings.events
         self.domains = self._domains(ratings)
         found = ties_of(ratings)
+        if overlap is not None:
+            found = replace(found, people=overlap and len(ratings.domains) > 1)
         if model.bridges != "auto":
             found = Ties(*(getattr(found, kind) and kind in model.bridges for kind in BRIDGES))
         self.ties = found
@@ -61,11 +66,17 @@ class Learner:
             self.domains = start.old.names
         names = [name for name in self.domains if len(ratings[name])]
         sources = [self._source(ratings, name, ties, seed) for name in names]
-        n_factors = [self._n_factors(ratings, len(s.level)) for s in sources]
+        raters = [factor_model.Here(own, self.machine) for own in ([sources] if ties.any else [[s] for s in sources])]
+        return self.fit_raters(raters, ties, seed, after_sweep, start)
+
+    def fit_raters(self, raters: Sequence[factor_model.Raters], ties: Ties, seed: int, after_sweep: Callable[[], None],
+                   start: Start | None = None) -> Factors:
+        """raters: of all domains where something ties these, else of each domain."""
+        sizes = [max(self.n_factors(s.counts.total) for s in own.sources) for own in raters]
         with self.machine.here(), one_thread_of_algebra():
             if not ties.any:
-                return factor_model.fit_apart(sources, self.hyper, n_factors, seed, self.machine, after_sweep, start)
-            return factor_model.fit(sources, ties, self.hyper, max(n_factors), seed, self.machine, after_sweep, start)
+                return factor_model.fit_apart(raters, self.hyper, sizes, seed, self.machine, after_sweep, start)
+            return factor_model.fit(raters[0], ties, self.hyper, sizes[0], seed, self.machine, after_sweep, start)
 
     def _source(self, ratings: Ratings, name: str, ties: Ties, seed: int) -> Source:
         """A domain as the factor model reads it: by itself where nothing ties it to others. Events bring absences."""
@@ -84,15 +95,12 @@ class Learner:
         apart = _numbered(ratings)
         return Source(name, user, item, level, d.n_users, d.n_items, len(d.scale), int(d.events),
                       ratings.user_rows[z] if ties.people else apart[0][z],
-                      ratings.item_rows[z] if ties.things else apart[1][z], attributes)
+                      ratings.item_rows[z] if ties.things else apart[1][z], attributes,
+                      keys=d.items.keys() if self.model.start.endswith(BY_ID) else None)
 
-    def _n_factors(self, ratings: Ratings, n: int) -> int:
-        if self.model.n_factors != "auto":
-            return int(self.model.n_factors)
-        if ratings.events:
-            return EVENT_FACTORS
-        affordable = 4 * int(np.sqrt(AFFORDED / max(1, n)) / 4)
-        return max(FEWEST, min(MOST, affordable)) if n >= MANY else FEWEST
+    def n_factors(self, n: int) -> int:
+        """How many axes so many ratings get."""
+        return EVENT_FACTORS if self.events and self.model.n_factors == "auto" else n_factors_of(self.model, n)
 
     def _domains(self, ratings: Ratings) -> list[str]:
         """Domains that get factors: all that ask for them, and of those that leave it to us what the machine can do in
@@ -100,12 +108,13 @@ class Learner:
         out, left_out, why = [], [], ""
         for name, d in ratings.domains.items():
             weight = self.model._set(ratings, name)[1]
-            if weight == 0 or not len(d):
+            n = int(d.item_counts.sum())
+            if weight == 0 or not n:
                 continue
             try:
                 if weight is None and ratings.n_ratings > self.machine.most:
                     raise EngineError(f"there are more than {self.machine.most:,} ratings")
-                size = self.hyper.shape + self._n_factors(ratings, len(d)) + self.hyper.attribute_factors
+                size = self.hyper.shape + self.n_factors(n) + self.hyper.attribute_factors
                 self.machine.check_room(len(d), d.n_users + d.n_items, len(d.scale), size)
                 out.append(name)
             except EngineError as error:
@@ -127,6 +136,14 @@ def _numbered(ratings: Ratings) -> tuple[list[Any], list[Any]]:
         starts = np.cumsum([0, *sizes])
         out.append([np.arange(a, b, dtype=np.int32) for a, b in pairwise(starts)])
     return out[0], out[1]
+
+
+def n_factors_of(model: "PCLF", n: int) -> int:
+    """How many axes so many ratings support in the time that there is, if the model does not say."""
+    if model.n_factors != "auto":
+        return int(model.n_factors)
+    affordable = 4 * int(np.sqrt(AFFORDED / max(1, n)) / 4)
+    return max(FEWEST, min(MOST, affordable)) if n >= MANY else FEWEST
 
 
 def hyper_of(given: Hyper | Mapping[str, Any] | None) -> Hyper:

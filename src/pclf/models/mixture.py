@@ -44,6 +44,8 @@ from pclf.progress import progress
 from pclf.serving.lists import Pool, Recommendation
 
 if TYPE_CHECKING:
+    from pclf.blocks.engine import BlockEngine
+    from pclf.blocks.factors import Finish
     from pclf.models.base import Recommender as _Contract  # beside which a mixture always stands
 else:
     _Contract = object
@@ -225,12 +227,23 @@ class Mixture(_Contract):
         return None
 
     def _trial_on(self, sample: Callable[[], Ratings], known: Ratings, layout: Layout, machine: Engine,
-                  split_rng: np.random.Generator, trial_rng: np.random.Generator) -> tuple[Any, int]:
+                  split_rng: np.random.Generator, trial_rng: np.random.Generator,
+                  trial_seed: int) -> tuple[Any, int]:
         """What a trial on a sample of the users says, and how many iterations were best there."""
         if not self.early_stopping:
             return None, self.max_iter
         part, held_out = weights.hold_out_of_each(weights.some_users(sample(), split_rng), split_rng)
         return None, Annealing.of(self).trial(machine, part, held_out, layout, trial_rng, [], True)[1]
+
+    def _row_on_disk(self, n_ratings: int) -> int:
+        """How many numbers a row of factors has with so many ratings, at most; 0 without factors."""
+        return 0
+
+    def _factors_on_disk(self, engine: "BlockEngine", trial: Any, seed: int, verbose: bool,
+                         folder: Callable[..., Path]) -> tuple[dict[str, Factors], list["Finish"]]:
+        """The factors of each domain, without anybody's rows, and what blocks must know to keep these. folder: where a
+        fit of factors works, told from others by what it is called with."""
+        return {}, []
 
     def _set_after_trial(self, trial: Any) -> None:
         """Weights, and what they mean."""
@@ -545,7 +558,7 @@ class Mixture(_Contract):
         if len(self.data_[domain].users):
             out = self._known_users(domain, np.where(known, people.here, 0))
         else:                                     # all of them are on disk
-            out = Users([np.empty((len(people), member.users.shape[1])) for member in self.members_], None)
+            out = self._nobody(domain, len(people))
         part = self.factors_.get(domain)
         memberships, rows = [p.copy() for p in out.memberships], None if out.rows is None else out.rows.copy()
         for homes, at in people.by_home():
@@ -571,6 +584,12 @@ class Mixture(_Contract):
             left = left.with_others(guests, self._left_of_guests(domain, [people.ids[int(i)] for i in guests],
                                                                  rows[guests]))
         return Users(memberships, rows, left)
+
+    def _nobody(self, domain: str, n: int) -> Users:
+        """Room for so many users, of whom nothing is said yet."""
+        own = self._here(domain)
+        return Users([np.empty((n, member.users.shape[1])) for member in self.members_],
+                     None if own is None else np.empty((n, own.item_rows.shape[1]), np.float32))
 
     def _left_of_guests(self, domain: str, guests: Sequence[Guest], rows: Floats) -> Any:
         """What rows leave of what guests rated. (guests, V)"""

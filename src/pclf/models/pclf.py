@@ -25,12 +25,16 @@ from numpy.typing import NDArray
 
 from pclf import engines
 from pclf import neighbours as near
+from pclf.blocks.engine import BlockEngine
+from pclf.blocks.factors import Finish, Spread
 from pclf.choice import Choice, Source, learn_from
 from pclf.clusters.loop import BY_ID, Callback
 from pclf.clusters.state import Engine
 from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
 from pclf.door import check_names
+from pclf.engines.cpu import cores
+from pclf.engines.cpu_rows import Cores
 from pclf.errors import ArgumentError, ModelFileError
 from pclf.factors.fitted import Factors
 from pclf.factors.hyper import Hyper
@@ -40,7 +44,7 @@ from pclf.models import weights
 from pclf.models.base import Floats, Recommender, as_ratings, random_numbers
 from pclf.models.embeddings import Embeddings, learn_embeddings
 from pclf.models.factors import check_whole
-from pclf.models.learner import APART, Learner, hyper_of
+from pclf.models.learner import APART, Learner, hyper_of, n_factors_of
 from pclf.models.lists import POOL, Lists, Told, attributes_of, chosen_in, columns_of
 from pclf.models.mixture import PLAIN, Annealing, Mixture, checked, of_domain
 from pclf.models.people import People, Users, find
@@ -185,16 +189,13 @@ class PCLF(Mixture, Recommender):
                                   for name, wish in wished.items() if name in factors}
                 if not interrupted and self.lists:
                     advance(0, "lists")
-                    tied = self.bridges == "auto" or "attributes" in self.bridges
-                    attributes = [attributes_of(known, name) for name in known.domains] \
-                        if tied and columns_of(known) else []
                     everybody = chosen_in(known, getattr(machine, "n_threads", None))
                     sample = everybody
                     if self.start.endswith(BY_ID):
                         sample = everybody.ordered([d.users.keys() for d in known.domains.values()])
                     lists = Lists(learn_from(everybody, sample, seed=factor_seed,
                                              previous=None if before is None else before.choice,
-                                             attributes=attributes, columns=columns_of(known)), known)
+                                             **self._known_of_items(known)), known)
                     advance(listed, "lists")
             except KeyboardInterrupt:
                 interrupted = True
@@ -212,29 +213,52 @@ class PCLF(Mixture, Recommender):
         self.lists_ = lists
         return self
 
-    def _check_on_disk(self, ratings: Ratings) -> None:
-        super()._check_on_disk(ratings)
-        unfit = [name for name in ratings.domains if self._set(ratings, name)[1] != 0]
-        if unfit:
-            raise ArgumentError(f"engines 'disk' and 'spark' fit clusters and lists, and no factors; got "
-                                f"factor_weight={self.factor_weight!r}. Use PCLF(factor_weight=0), or engine='cpu' or "
-                                f"'gpu' for data that memory holds.")
+    def _row_on_disk(self, n_ratings: int) -> int:
+        hyper = hyper_of(self.hyper)
+        return 0 if self.factor_weight == 0 else hyper.shape + hyper.attribute_factors + n_factors_of(self, n_ratings)
+
+    def _factors_on_disk(self, engine: BlockEngine, trial: Any, seed: int, verbose: bool,
+                         folder: Callable[..., Path]) -> tuple[dict[str, Factors], list[Finish]]:
+        catalogue = engine.catalogue
+        learner = Learner(self, catalogue.ratings, Cores(engine.n_threads), overlap=catalogue.overlap)
+        wanted = {name: trial.ties(name) if trial and trial.fits else learner.ties for name in learner.domains}
+        fits, finishes = {}, []
+        with progress("learn factors", sum(map(learner.steps, set(wanted.values()))), shown=verbose) as advance:
+            for m, ties in enumerate(dict.fromkeys(wanted.values())):
+                spreads = [Spread(engine, names, ties, folder(ties, names, self.n_factors, learner.hyper))
+                           for names in ([learner.domains] if ties.any else [[name] for name in learner.domains])]
+                fits[ties] = learner.fit_raters(spreads, ties, seed, partial(advance, 1, "factors"))
+                finishes += [Finish(m, own.plan, own.given, own.rows) for own in spreads]
+        return {name: fits[ties] for name, ties in wanted.items()}, finishes
 
     def _lists_on_disk(self, source: Source, sample: Callable[[], Ratings], data: Ratings, seed: int,
                        kept: Callable[[Callable[[], Arrays]], Arrays]) -> Lists | None:
         if not self.lists:
             return None
-        arrays = kept(lambda: learn_from(source, chosen_in(sample(), source.n_threads), seed=seed).to_arrays("choice"))
-        return Lists(Choice.from_arrays("choice", arrays, [d.n_items for d in data.domains.values()], 0), data)
+        arrays = kept(lambda: learn_from(source, chosen_in(sample(), source.n_threads), seed=seed,
+                                         **self._known_of_items(data)).to_arrays("choice"))
+        n_features = len(data.attributes.features) if data.attributes is not None else 0
+        sizes = [d.n_items for d in data.domains.values()]
+        return Lists(Choice.from_arrays("choice", arrays, sizes, 0, n_features), data)
+
+    def _known_of_items(self, data: Ratings) -> dict[str, Any]:
+        """What lists may know about items besides who chose them."""
+        if (self.bridges != "auto" and "attributes" not in self.bridges) or not columns_of(data):
+            return {}
+        return {"attributes": [attributes_of(data, name) for name in data.domains], "columns": columns_of(data)}
 
     def _trial_on(self, sample: Callable[[], Ratings], known: Ratings, layout: Layout, machine: Engine,
-                  split_rng: np.random.Generator, trial_rng: np.random.Generator) -> tuple[Any, int]:
+                  split_rng: np.random.Generator, trial_rng: np.random.Generator,
+                  trial_seed: int) -> tuple[Any, int]:
         if not self._learns(known):
             return None, self.max_iter
-        annealing = Annealing.of(self)
-        part, held_out = weights.hold_out_of_each(weights.some_users(sample(), split_rng), split_rng)
+        annealing, some = Annealing.of(self), sample()
+        part, held_out = weights.hold_out_of_each(weights.some_users(some, split_rng), split_rng)
         first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, [], self.early_stopping)
-        return Trial(self, known, part, held_out, annealing.clusters(part, layout, [first]), {}), max_iter
+        learner = Learner(self, some, Cores(getattr(machine, "n_threads", cores())))
+        fits = {ties: learner.fit(part, ties, trial_seed, lambda: None) for ties in learner.variants()}
+        clusters = annealing.clusters(part, layout, [first])
+        return Trial(self, known, part, held_out, clusters, fits, near=False), max_iter
 
     def _set_after_trial(self, trial: Any) -> None:
         self.lists_ = None

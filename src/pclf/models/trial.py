@@ -29,7 +29,9 @@ class Trial:
     """Parts that were learned from a part of the ratings, and what held-out ratings say about them."""
 
     def __init__(self, model: "PCLF", known: Ratings, part: Ratings, held_out: Ratings, clusters: Clusters,
-                 fits: Mapping[Ties, Factors]) -> None:
+                 fits: Mapping[Ties, Factors], near: bool = True) -> None:
+        """near: whether neighbours may be used."""
+        self.near = near and model.neighbours
         self.model, self.known, self.part, self.held_out = model, known, part, held_out
         self.clusters, self.fits = clusters, fits
         self._chosen: dict[str, Ties] = {}
@@ -88,7 +90,7 @@ class Trial:
         domain, clusters = self.held_out[name], self.clusters
         if not len(domain):
             return commons[0], owns[0], 0.0
-        seen = len(self.part[name]) / max(1, len(self.known[name]))
+        seen = len(self.part[name]) / max(1, self.known[name].item_counts.sum())
         if seen < ENOUGH and own is None and self.fits:           # factors gain more from more ratings than clusters do
             owns = (1.0,)
         users, items = clusters.known_users(name, domain.user), clusters.known_items(name, domain.item)
@@ -140,7 +142,7 @@ class Trial:
     def neighbours(self) -> dict[str, tuple[float, float]]:
         """The penalty and the strength of neighbours, of domains where held-out ratings surely gain."""
         out: dict[str, tuple[float, float]] = {}
-        for name, held_out in self.held_out.domains.items() if self.model.neighbours and self.fits else ():
+        for name, held_out in self.held_out.domains.items() if self.near and self.fits else ():
             fit, part = self.fits[self.ties(name)].domains.get(name), self.part[name]
             if fit is None or part.events or not len(held_out) or not near.affordable(self.known[name].user):
                 continue

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pclf.data.events import AT_RANDOM
 from pclf.data.ratings import Domain
 from pclf.serving.lists import Recommendation
 
@@ -68,7 +69,7 @@ def _numbers(target: Domain, found: list[Recommendation]) -> dict[str, list[str]
         rated = {} if target.events else {"rating": [f"{r.rating:.2f}" for r in found]}
         return {**rated, "liked": [_percent(r.liked) for r in found], "chosen": [_percent(r.chosen) for r in found]}
     if target.events:
-        return {"among draws": [_percent(r.score) for r in found]}
+        return {f"probability ({AT_RANDOM})": [_percent(r.score) for r in found]}
     return {"rating": [f"{r.score:.2f}" for r in found]}
 
 

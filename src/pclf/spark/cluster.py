@@ -9,10 +9,11 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from numpy.typing import NDArray
 from pclf import __version__, errors, storage
 from pclf.blocks.catalogue import Catalogue
 from pclf.blocks.engine import Arrays, BlockEngine
+from pclf.blocks.factors import Finish, Given
 from pclf.blocks.intake import Advance, Sized
-from pclf.blocks.work import as_bytes, blocks_for
+from pclf.blocks.work import Room, as_bytes
 from pclf.clusters.state import Params, SpreadCounts, SpreadUsers
 from pclf.data.frames import RatingFrames, frames_of
 from pclf.data.ratings import Ratings
@@ -52,12 +54,12 @@ class Executors:
     def described(self, data: Any) -> RatingFrames:
         return frames_of(self.session, data)
 
-    def sized(self, memory: str | float | None, layout: Layout, dtype: str, lists: bool) -> Sized:
+    def sized(self, memory: str | float | None, room: Room) -> Sized:
         """By the data alone, so that a fit is the same on any cluster; by the memory of a task where that is given."""
         def by_data(ratings: Ratings, n_ratings: int, n_users: int) -> int:
             n_items = sum(d.n_items for d in ratings.domains.values())
             least = -(-n_ratings // max(RATINGS, OF_ITEM * n_items))
-            return least if memory is None else max(least, blocks_for(as_bytes(memory), layout, dtype, lists)(
+            return least if memory is None else max(least, room.blocks(as_bytes(memory))(
                 ratings, n_ratings, n_users))
 
         return by_data
@@ -69,10 +71,13 @@ class Executors:
         return SparkEngine(self.session, Place.of(blocks, layout, rows, str(cpu.dtype), self.n_threads), catalogue, cpu)
 
     def seals(self, folder: Path, rules: Sequence[SpreadUsers], engines: Sequence["SparkEngine"],
-              advance: Advance) -> NDArray[np.uint8]:
+              finishes: Sequence[Finish], advance: Advance) -> NDArray[np.uint8]:
         catalogue = engines[0].catalogue
-        task = partial(_write, folder, rules, [engine.there for engine in engines])
-        seals, = added(self.session, task, catalogue.n_blocks, [no_seals(catalogue)])
+        with ExitStack() as stack:
+            there = [(own._replace(given=Given(0, {})), stack.enter_context(in_file(own.rows, own.given)))
+                     for own in finishes]
+            task = partial(_write, folder, rules, [engine.there for engine in engines], there)
+            seals, = added(self.session, task, catalogue.n_blocks, [no_seals(catalogue)])
         advance(catalogue.n_blocks)
         return seals
 
@@ -103,19 +108,38 @@ class SparkEngine(BlockEngine):
         self.session, self.there = session, there
 
     def asked(self, question: str, like: Arrays, *arguments: Any) -> Iterable[Arrays]:
-        told = tuple(self._stored(x) if isinstance(x, Params) else x for x in arguments)
-        return [added(self.session, partial(_answer, self.there, question, told), self.catalogue.n_blocks, like)]
+        with ExitStack() as stack:
+            told = [stack.enter_context(in_file(self.rows, x)) if isinstance(x, (Params, Given)) else x
+                    for x in arguments]
+            return [added(self.session, partial(_answer, self.there, question, told), self.catalogue.n_blocks, like)]
 
-    def _stored(self, params: Params) -> Path:
-        """Parameters in a file: they may be larger than what Spark sends with a task."""
-        users, at = params.users, int(params.users.counts.at)
-        arrays = {"sums": users.counts.sums, "mean": users.mean}
-        for name, several in (("items", params.items), ("tables", params.tables)):
-            arrays |= {f"{name}.{i}": np.ascontiguousarray(x) for i, x in enumerate(several)}
-        (self.rows / f"params.{at - 2}").unlink(missing_ok=True)
-        path = self.rows / f"params.{at}"
-        storage.write_atomically(path, arrays, {"told": json.dumps([at, users.strength])}, force=True)
-        return path
+
+@dataclass(frozen=True)
+class InFile:
+    """Parameters in a file: they may be larger than what Spark sends with a task."""
+
+    path: Path
+    read: Callable[[Path], Any]
+
+
+@contextmanager
+def in_file(folder: Path, what: Params | Given) -> Iterator[InFile]:
+    """A file in a folder that executors see, as long as they are asked."""
+    read: Callable[[Path], Any]
+    if isinstance(what, Given):
+        arrays, told, read = what.arrays, [what.at], _given
+    else:
+        users, read = what.users, _params
+        arrays, told = {"sums": users.counts.sums, "mean": users.mean}, [int(users.counts.at), users.strength]
+        for name, several in (("items", what.items), ("tables", what.tables)):
+            arrays |= {f"{name}.{i}": x for i, x in enumerate(several)}
+    path = folder / f"params.{token_hex(8)}"
+    storage.write_atomically(path, {name: np.ascontiguousarray(x) for name, x in arrays.items()},
+                             {"told": json.dumps(told)}, force=True)
+    try:
+        yield InFile(path, read)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def added(session: Any, task: Task, n_blocks: int, like: Arrays) -> list[NDArray[Any]]:
@@ -211,14 +235,16 @@ def _schema() -> Any:
     return pa.schema([("chunk", pa.int64()), ("block", pa.int64()), ("data", pa.binary())])
 
 
-def _answer(place: Place, question: str, arguments: tuple[Any, ...], b: int) -> Arrays:
-    told = (_params(x) if isinstance(x, Path) else x for x in arguments)
+def _answer(place: Place, question: str, arguments: Sequence[Any], b: int) -> Arrays:
+    told = (x.read(x.path) if isinstance(x, InFile) else x for x in arguments)
     answer: Arrays = getattr(_engine(place), question)(b, *told)
     return answer
 
 
-def _write(folder: Path, rules: Sequence[SpreadUsers], places: Sequence[Place], b: int) -> Arrays:
-    return [write_block(folder, b, rules, [_engine(place) for place in places])]
+def _write(folder: Path, rules: Sequence[SpreadUsers], places: Sequence[Place],
+           finishes: Sequence[tuple[Finish, InFile]], b: int) -> Arrays:
+    there = [own._replace(given=_given(file.path)) for own, file in finishes]
+    return [write_block(folder, b, rules, [_engine(place) for place in places], there)]
 
 
 @lru_cache(maxsize=4)        # as an executor has several blocks, one after another
@@ -227,13 +253,16 @@ def _engine(place: Place) -> BlockEngine:
     return BlockEngine(catalogue, place.blocks, place.layout, place.rows, CpuEngine(place.dtype, place.n_threads))
 
 
+@lru_cache(maxsize=2)
+def _given(path: Path) -> Given:
+    arrays, metadata = storage.read_arrays(path)
+    return Given(json.loads(metadata["told"])[0], arrays)
+
+
 @lru_cache(maxsize=1)
 def _params(path: Path) -> Params:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="numpy") as file:
-        at, strength = json.loads(file.metadata()["told"])
-        arrays: dict[str, NDArray[Any]] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    arrays, metadata = storage.read_arrays(path)
+    at, strength = json.loads(metadata["told"])
     items, tables = (tuple(arrays[f"{kind}.{i}"] for i in range(sum(name.startswith(f"{kind}.") for name in arrays)))
                      for kind in ("items", "tables"))
     return Params(SpreadUsers(SpreadCounts(arrays["sums"], at), strength, arrays["mean"]), items, tables)
