@@ -141,7 +141,7 @@ def judge(folder, way, memory, threads):
     fitted = time.perf_counter()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     found = {rank: model.recommend("films", test["people"].tolist(), 10, **({} if way in PLAIN else {
-        "rank_by": rank})) for rank in (PLAIN[way] if way in PLAIN else ("liked", "chosen", "rating"))}
+        "rank_by": rank})) for rank in PLAIN.get(way, ("liked", "chosen", "rating"))}
     item = next(iter(found.values())).domain.items.encode(test["item"].tolist())
     kept = item >= 0
     errors = {}

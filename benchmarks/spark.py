@@ -29,21 +29,22 @@ SETTINGS = {"common_weight": 0.35, "factor_weight": 1.0, "lists": False, "n_rest
             "n_factors": N_FACTORS, "hyper": {"sweeps": SWEEPS}, "neighbours": False}
 
 
-def seconds_of_cpu():
+def seconds_of_cpu(used={}):  # noqa: B006    # of processes that have ended, what was seen of them last
     """Of this process and everything below it, living and dead."""
-    ticks, parents, used = os.sysconf("SC_CLK_TCK"), {}, {}
+    ticks, parents, living = os.sysconf("SC_CLK_TCK"), {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             pid, _, rest = stat.read_text().partition(" (")
         except OSError:                                    # it has just ended
             continue
         fields = rest.rpartition(")")[2].split()
-        parents[int(pid)], used[int(pid)] = int(fields[1]), sum(map(int, fields[11:15])) / ticks
+        parents[int(pid)], living[int(pid)] = int(fields[1]), sum(map(int, fields[11:13])) / ticks
     family, grown = {os.getpid()}, True
     while grown:
         found = {pid for pid, parent in parents.items() if parent in family} - family
         family, grown = family | found, bool(found)
-    return sum(used[pid] for pid in family)
+    used.update({pid: living[pid] for pid in family})
+    return sum(used.values())
 
 
 class Clock:
@@ -147,8 +148,9 @@ def als(session, frames, folder, n_lists):
     """Iterations from the difference of two fits, as ALS tells nobody about them."""
     from pyspark.ml.recommendation import ALS
 
-    times, models = {1: [0.0, 0.0], ITERATIONS: [0.0, 0.0]}, {}
-    for n in times:
+    times, models = {}, {}
+    for n in (1, 1, ITERATIONS):                # the first of all warms up what the others find warm
+        times[n] = [0.0, 0.0]
         for name, (train, _) in frames.items():
             method = ALS(rank=RANK, maxIter=n, regParam=0.1, userCol="user", itemCol="item", ratingCol="rating", seed=0,
                          coldStartStrategy="drop")
