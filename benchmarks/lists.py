@@ -471,6 +471,8 @@ def page() -> None:
         path = RESULTS / f"lists-{name}.jsonl"
         if path.exists():
             rows = [json.loads(line) for line in path.read_text().splitlines()]
+            if columns is LISTED:
+                text = f"{text} {ahead(averaged(rows))}"
             parts += [f"## {title}", text, table(curves(rows) if columns is CURVE else averaged(rows), columns)]
     (DOCS / "lists.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -558,6 +560,18 @@ SECTIONS = (
      {"data": "data", "model": "model", "cores": "cores", "seconds": "fit, s", "cpu_seconds": "fit, core seconds", "lists_seconds": "lists, s",
       "lists_cpu_seconds": "lists, core seconds"}),
 )
+
+
+def ahead(means: list[dict[str, Any]]) -> str:
+    """Which models are ahead of PCLF, and where peers are missing."""
+    by_data: dict[str, dict[str, float]] = {}
+    for row in means:
+        by_data.setdefault(row["data"], {})[row["model"]] = row["ndcg@10"]
+    found = [f"{model} on {data} ({value:.4f}, and PCLF {models['PCLF']:.4f})" for data, models in by_data.items()
+             for model, value in models.items() if value > models["PCLF"]]
+    missing = [data for data, models in by_data.items() if "implicit ALS" not in models]
+    text = f"Ahead of PCLF by nDCG@10: {'; '.join(found) or 'none'}."
+    return text + (f" ALS, iALS and BPR were not measured on {', '.join(missing)}." if missing else "")
 
 
 def curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
