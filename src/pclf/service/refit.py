@@ -8,8 +8,8 @@ version is known by. The next refit is judged on the same ratings: it replaces t
 them as well, but for a tolerance. Then a model is fitted to everything, looked at once more, written, and made the
 current one in one step. Erasures come first and count whatever becomes of the fit.
 
-What computes runs behind everything else on the machine, in threads that get what nobody else wants (SCHED_IDLE, or a
-low priority where there is none). What writes to the store does not: it holds a lock that those who answer wait for.
+What computes runs behind whoever answers, in threads of low priority. What writes to the store does not: it holds a
+lock that those who answer wait for.
 """
 
 import argparse
@@ -47,6 +47,7 @@ JUDGED = 400               # people whose lists are looked at
 LISTED = 10                # places of these
 SURE = 2.0                 # standard errors that lists must be worse by
 BROKEN = 1.5               # times the error of the trial
+BEHIND = 10                # priority of what computes, as `nice` counts: a tenth of a core if both are wanted
 THREADS = max(1, cores() // 2)      # the others are for whoever answers
 
 Masks = dict[str, NDArray[np.bool_]]
@@ -142,7 +143,7 @@ class Refit:
 
 
 def behind(work: Callable[[], T]) -> T:
-    """What some work returns that gets what nobody else on this machine wants."""
+    """What some work returns that is done at low priority."""
     global _pool
     if _pool is None:
         _pool = ThreadPoolExecutor(1, "behind", _step_back)
@@ -153,15 +154,16 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def _step_back() -> None:
-    """This thread, those that it starts, and those that algebra has started already."""
-    if not hasattr(os, "SCHED_IDLE"):
+    """This thread, those that it starts, and those that algebra has started already, where threads have priorities of
+    their own; elsewhere the whole process. Not SCHED_IDLE: on a machine that is always busy a refit would never end."""
+    if sys.platform != "linux":
         if hasattr(os, "nice"):
-            os.nice(10)
+            os.nice(BEHIND)
         return
     known = {thread.native_id for thread in threading.enumerate()} - {threading.get_native_id()}
     for thread in {int(task.name) for task in Path("/proc/self/task").iterdir()} - known:
         with suppress(OSError):
-            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+            os.setpriority(os.PRIO_PROCESS, thread, BEHIND)
 
 
 def fit(model: Mixture, data: Ratings) -> Mixture:
