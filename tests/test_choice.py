@@ -1,5 +1,7 @@
 """What people pick: the fast sums against the formulas, written out."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, vstack
@@ -15,6 +17,7 @@ from pclf.choice.sums import Chosen
 from pclf.choice.things import elsewhere, mean_row, places, translated
 from pclf.choice.validate import PENALTIES, Calibration, calibrate, find_setting, gain, hide, peak
 from pclf.errors import DataError
+from pclf.models.embeddings import learn_embeddings
 
 RTOL = 2e-4      # float32 against float64
 
@@ -312,11 +315,27 @@ def test_inner_products_of_embeddings_sort_as_choices_do():
         scores = exact.vectors @ exact.embedding(user, user_domain=home)
         place = [data["books"].items.code(r.item) for r in wanted]
         np.testing.assert_allclose(scores[place], [r.score for r in wanted], atol=2e-3)
+    assert repr(short) == (f"Embeddings of 'books': 150 items, 41 numbers each; {short.agreement:.0%} of the first 10 are "
+                           "those of recommend")
     table = exact.to_arrow()
     assert table.column_names == ["item_id", "title", "vector"]
     assert len(table) == data["books"].n_items
     with pytest.raises(pclf.errors.ArgumentError, match="a model without lists has no vectors"):
         pclf.PCLF(n_restarts=1, lists=False).fit(data).embeddings("books")
+
+
+def test_agreement_of_embeddings_is_measured_on_people_they_were_not_made_of():
+    asked, chosen = [], csr_array((200, 30), dtype=np.float32)
+    scores = np.random.default_rng(0).normal(size=(200, 30))
+
+    def of_codes(codes):
+        asked.append(set(codes.tolist()))
+        return scores[codes], chosen[codes]
+
+    noise = learn_embeddings(SimpleNamespace(n_users=200), np.zeros(30), of_codes, None, 5, np.random.default_rng(1))
+    made_of, tried = asked
+    assert (len(made_of), len(tried), made_of & tried) == (180, 20, set())
+    assert noise.agreement < 0.75                                  # of noise, five numbers of thirty say little
 
 
 def test_factorisations_across_catalogues_stay_on_one_thread(monkeypatch):

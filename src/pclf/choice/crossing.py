@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.choice.gram import Floats, gram, inverse, quadratic
+from pclf.choice.gram import Floats, basis, gram, inverse, quadratic
 from pclf.choice.items import core_of
 from pclf.choice.rows import LARGEST, Rows, most_chosen, taken
 from pclf.choice.sums import Chosen, Source, crossed, met, squared
@@ -191,19 +191,12 @@ def _leading(table: Floats, rank: int, rng: np.random.Generator) -> tuple[NDArra
     size = min(rank + SPARE, *table.shape)
     right = rng.normal(size=(table.shape[1], size)).astype(np.float32)
     for _ in range(PASSES):
-        left = _basis(table @ right)
-        right = _basis(table.T @ left)
+        left = basis(table @ right)
+        right = basis(table.T @ left)
     inner = left.T @ table @ right
     with one_thread_of_algebra():
         u, s, v = np.linalg.svd(inner)
     return ((left @ u[:, :rank]) * s[:rank]).astype(np.float32), (v[:rank] @ right.T).astype(np.float32)
-
-
-def _basis(columns: Floats) -> Floats:
-    """Of what the columns span, which are few: threads would wait for each other at each of them."""
-    with one_thread_of_algebra():
-        out: Floats = np.linalg.qr(columns)[0]
-    return out
 
 
 def _mean(rows: Rows) -> NDArray[np.float32]:
