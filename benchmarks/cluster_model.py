@@ -1,4 +1,5 @@
-"""A cluster on paper: bytes and seconds of an EM iteration on Spark, and of an iteration of ALS, for sizes nobody has here.
+"""A cluster on paper: bytes and seconds of an EM iteration and of a sweep of the factors on Spark, and of an iteration of
+ALS, for sizes nobody has here.
 
     python benchmarks/cluster_model.py --ratings 10e9 --users 100e6 --items 10e6 --nodes 10,50,200
 
@@ -30,18 +31,32 @@ class Setting:
     gbit: float              # of its network
     shared_gbyte: float      # a second that the shared folder gives to all nodes together
     em_rate: float           # ratings a second and core
+    sweep_rate: float        # the same of a sweep of the factors
+    row: int                 # numbers of a row of factors
     als_times: float         # CPU of an ALS iteration over one of ours
 
 
 def em(given, nodes):
     """An iteration of ours."""
     answer = given.items * given.clusters * NUMBER                  # of a block, and of the parameters too
+    return of_blocks(given, nodes, given.em_rate, answer, answer)
+
+
+def sweep(given, nodes):
+    """A sweep of the factors: rows and the squares of factors go out, gradients and half Hessians come back."""
+    half = given.row * (given.row + 1) // 2
+    return of_blocks(given, nodes, given.sweep_rate, given.items * (2 * NUMBER * given.row + NUMBER * half),
+                     given.items * 2 * NUMBER * (given.row + half))
+
+
+def of_blocks(given, nodes, rate, parameters, answer):
+    """What blocks of people take: parameters go to every node, an answer comes from every block."""
     blocks = max(1, given.ratings // max(BLOCK, OF_ITEM * given.items))
     cores = min(nodes * given.cores, blocks * given.cores)          # a task may have a node, and no more
-    out, back = nodes * answer, blocks * answer
-    return {"blocks": blocks, "bytes": out + back, "compute": given.ratings / given.em_rate / cores,
+    out, back = nodes * parameters, blocks * answer
+    return {"blocks": blocks, "bytes": out + back, "compute": given.ratings / rate / cores,
             "network": out / (given.shared_gbyte * 1e9) + back / nodes / (given.gbit / 8 * 1e9),
-            "driver": 2 * answer / (given.gbit / 8 * 1e9)}          # the sums come to it, and parameters leave it
+            "driver": (parameters + answer) / (given.gbit / 8 * 1e9)}          # the sums come to it, and parameters leave it
 
 
 def als(given, nodes):
@@ -56,11 +71,11 @@ def als(given, nodes):
             "network": total / nodes / (given.gbit / 8 * 1e9), "driver": 0.0}
 
 
-def measured_rate():
-    """Ratings a second that one core does in an iteration, at the largest size that was measured."""
+def measured_rate(what):
+    """Ratings a second that one core does in an iteration, or a sweep, at the largest size that was measured."""
     rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
-    best = max((row for row in rows if row["threads"] == 1), key=lambda row: row["ratings"])
-    return best["ratings"] / best["cpu_iteration"]
+    best = max((row for row in rows if row["threads"] == 1 and what in row), key=lambda row: row["ratings"])
+    return best["ratings"] / best[what]
 
 
 def main():
@@ -70,21 +85,22 @@ def main():
     parser.add_argument("--nodes", default="10,50,200")
     parser.add_argument("--clusters", type=int, default=25, help="of an item: common and specific")
     parser.add_argument("--rank", type=int, default=10, help="of ALS")
+    parser.add_argument("--row", type=int, default=16, help="numbers of a row of factors: 12 factors and 4 of a shape")
     parser.add_argument("--cores", type=int, default=16, help="of a node")
     parser.add_argument("--gbit", type=float, default=10.0, help="of a node's network")
     parser.add_argument("--shared-gbyte", type=float, default=5.0, help="a second, of the shared folder, for all nodes")
     parser.add_argument("--em-rate", type=float, default=None, help="ratings a second and core; measured by default")
     parser.add_argument("--als-times", type=float, default=4.6, help="CPU of an ALS iteration over one of ours")
     words = vars(parser.parse_args())
-    nodes, rate = map(int, words.pop("nodes").split(",")), words.pop("em_rate") or measured_rate()
-    given = Setting(**words, em_rate=rate)
+    nodes, rate = map(int, words.pop("nodes").split(",")), words.pop("em_rate") or measured_rate("cpu_iteration")
+    given = Setting(**words, em_rate=rate, sweep_rate=measured_rate("cpu_sweep"))
     print(f"{given.ratings:,.0f} ratings, {given.users:,.0f} users, {given.items:,.0f} items; nodes of {given.cores} cores "
           f"and {given.gbit:g} Gbit/s, a shared folder of {given.shared_gbyte:g} GB/s; {given.em_rate / 1e6:.0f} M ratings "
-          f"a second and core (measured); ALS {given.als_times:g} times that CPU\n")
+          f"a second and core in an iteration and {given.sweep_rate / 1e6:.0f} M in a sweep (measured); ALS {given.als_times:g} times that CPU\n")
     print("| nodes | iteration of | blocks | GB over the cluster | compute, s | network, s | driver, s | in all, s |")
     print("|--:|---|--:|--:|--:|--:|--:|--:|")
     for n in nodes:
-        for name, found in (("EM", em(given, n)), (f"ALS, rank {given.rank}", als(given, n))):
+        for name, found in (("EM", em(given, n)), ("factors", sweep(given, n)), (f"ALS, rank {given.rank}", als(given, n))):
             seconds = [found[part] for part in ("compute", "network", "driver")]
             print(f"| {n} | {name} | {found['blocks']:,.0f} | {found['bytes'] / 1e9:,.0f} | "
                   + " | ".join(f"{x:.1f}" for x in [*seconds, sum(seconds)]) + " |")

@@ -1,12 +1,13 @@
 """Fits larger than memory: seconds, memory and disk from 2 M to 200 M ratings, under a limit that the system enforces.
 
-    python benchmarks/disk.py --folder /some/disk --sizes 2,20,200 --memory 4GB            # --lists: with lists
-    python benchmarks/disk.py --folder /some/disk --accuracy --memory 2GB                  # lists of ML-1M, PCLF_DATA
+    python benchmarks/disk.py --folder /some/disk --sizes 2,20,200 --memory 4GB            # --lists, --factors: with these
+    python benchmarks/disk.py --folder /some/disk --accuracy --memory 2GB                  # ML-1M, PCLF_DATA
 
 Two catalogues with text ids in Parquet parts, 100 ratings a user, items by popularity. Each size is fitted in a process of
 its own whose address space is limited (RLIMIT_AS), so a fit that needs more dies. One JSON line a size goes to
 benchmarks/results/disk.jsonl. With --accuracy, four fifths of the ratings of MovieLens 1M are fitted on disk and in memory,
-each in a process of its own, and lists are judged by the liked items among the others; rows go to disk-lists.jsonl.
+each in a process of its own, and lists are judged by the liked items among the others, expected ratings by their errors;
+rows go to disk-lists.jsonl. With --factors, a sweep over people and items is timed beside one in memory.
 The limit counts mapped files and libraries too, so it is stricter than one on memory alone.
 """
 
@@ -24,11 +25,14 @@ from pathlib import Path
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results" / "disk.jsonl"
+PLAIN = {"popular": ("count",), "bias": ("rating",)}            # what their lists are sorted by
 OF_LISTS = RESULTS.with_name("disk-lists.jsonl")
 CATALOGUES = {"films": (15_000, 5), "books": (10_000, 10)}      # items, highest rating
 EACH = 100                                                      # ratings a user
 ROWS = 2_000_000                                                # of a part
 ITERATIONS = 6
+N_FACTORS, SWEEPS = 12, 5
+IN_MEMORY = 20                                                  # millions of ratings that are fitted in memory, too
 
 
 def generate(folder, millions):
@@ -61,16 +65,37 @@ def generate(folder, millions):
     return made
 
 
-def measure(folder, millions, memory, threads, lists):
+def timed_sweeps(raters):
+    """Wall and CPU at the end of each sweep of the factors of such raters."""
+    wall, cpu, plain = [], [], raters.swept
+
+    def swept(*arguments):
+        plain(*arguments)
+        wall.append(time.perf_counter())
+        cpu.append(time.process_time())
+
+    raters.swept = swept
+    return wall, cpu
+
+
+def typical(times):
+    return round(float(np.median(np.diff(times))), 2) if len(times) > 1 else None
+
+
+def measure(folder, millions, memory, threads, lists, factors):
     """One fit in this process, under the limit."""
     from pclf.blocks.work import as_bytes
 
-    resource.setrlimit(resource.RLIMIT_AS, (as_bytes(memory),) * 2)
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (as_bytes(memory), hard))
     import pclf
+    from pclf.blocks.factors import Spread
+    from pclf.factors.learn import Here
 
-    work = folder / "work"
+    work, sweeps = folder / "work", timed_sweeps(Spread)
     began, steps, cpu = time.perf_counter(), [], [time.process_time()]
-    model = pclf.PCLF(20, 10, 15, common_weight=0.35, factor_weight=0, lists=lists, n_restarts=1, max_iter=ITERATIONS)
+    model = pclf.PCLF(20, 10, 15, common_weight=0.35, factor_weight=float(factors), lists=lists, n_restarts=1,
+                      max_iter=ITERATIONS, n_factors=N_FACTORS, hyper={"sweeps": SWEEPS}, neighbours=False)
     files = pclf.RatingFiles({name: str(folder / f"{millions}M" / name) for name in CATALOGUES},
                              scale={name: (1, high) for name, (_, high) in CATALOGUES.items()})
     model.fit(files, engine="disk", work=work, memory=memory, n_threads=threads,
@@ -82,7 +107,13 @@ def measure(folder, millions, memory, threads, lists):
     answered = time.perf_counter()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     size = sum(file.stat().st_size for file in work.rglob("*") if file.is_file())
-    print(json.dumps({
+    more = {"factors": N_FACTORS, "seconds_sweep": typical(sweeps[0]), "cpu_sweep": typical(sweeps[1])} if factors else {}
+    if factors and millions <= IN_MEMORY:
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+        wall, of_cpu = timed_sweeps(Here)
+        pclf.PCLF(**model.get_params()).set_params(max_iter=1).fit(files.read(), engine="cpu", n_threads=threads)
+        more |= {"memory_seconds_sweep": typical(wall), "memory_cpu_sweep": typical(of_cpu)}
+    print(json.dumps({**more,
         "ratings": catalogue.n_ratings, "users": catalogue.n_users, "items": sum(n for n, _ in CATALOGUES.values()),
         "memory": memory, "blocks": catalogue.n_blocks, "parts": catalogue.n_parts, "threads": threads,
         "seconds_read": round(steps[0] - began, 1), "seconds_iteration": round(float(np.median(np.diff(steps))), 2),
@@ -100,20 +131,26 @@ def judge(folder, way, memory, threads):
     files = pclf.RatingFiles({"films": str(folder / "ml-1m")}, scale=(1, 5))
     test = dict(np.load(folder / "ml-1m.npz"))
     began = time.perf_counter()
-    if way == "disk":
-        model = pclf.PCLF(factor_weight=0).fit(files, engine="disk", work=folder / "work", memory=memory,
-                                               n_threads=threads)
+    settings = {"factor_weight": 0} if way.endswith("clusters") else {}
+    if way.startswith("disk"):
+        model = pclf.PCLF(**settings).fit(files, engine="disk", work=folder / "work", memory=memory, n_threads=threads)
+    elif way.startswith("memory"):
+        model = pclf.PCLF(**settings).fit(files, engine="cpu", n_threads=threads)
     else:
-        model = (pclf.PCLF(factor_weight=0).fit(files, engine="cpu", n_threads=threads) if way == "memory"
-                 else pclf.Popular().fit(files.read()))
+        model = (pclf.Popular() if way == "popular" else pclf.Bias()).fit(files.read())
     fitted = time.perf_counter()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    found = {rank: model.recommend("films", test["people"].tolist(), 10, **({} if way == "popular" else {
-        "rank_by": rank})) for rank in (("count",) if way == "popular" else ("liked", "chosen", "rating"))}
+    found = {rank: model.recommend("films", test["people"].tolist(), 10, **({} if way in PLAIN else {
+        "rank_by": rank})) for rank in PLAIN.get(way, ("liked", "chosen", "rating"))}
     item = next(iter(found.values())).domain.items.encode(test["item"].tolist())
     kept = item >= 0
+    errors = {}
+    if way != "popular":
+        left = model.predict("films", test["all_users"].tolist(), test["all_items"].tolist(), unknown="newcomer") \
+            - test["all_ratings"]
+        errors = {"mae": round(float(np.abs(left).mean()), 4), "rmse": round(float(np.sqrt((left**2).mean())), 4)}
     print(json.dumps({"way": way, "memory": memory, "threads": threads, "seconds": round(fitted - began, 1),
-                      "peak_bytes": peak, "users": len(test["people"]), **{
+                      "peak_bytes": peak, "users": len(test["people"]), **errors, **{
                           f"ndcg@10 by {rank}": round(float(LIST["ndcg"](10, lists.codes, test["row"][kept],
                                                                          item[kept])), 4)
                           for rank, lists in found.items()}}))
@@ -135,8 +172,9 @@ def accuracy(given):
     pq.write_table(pa.table(columns), given.folder / "ml-1m" / "part-0.parquet")
     people, row = np.unique(test.user[test.liked], return_inverse=True)
     np.savez(given.folder / "ml-1m.npz", people=test.users.decode(people), row=row,
-             item=test.items.decode(test.item[test.liked]))
-    for way in ("popular", "memory", "disk"):
+             item=test.items.decode(test.item[test.liked]), all_users=test.users.decode(test.user),
+             all_items=test.items.decode(test.item), all_ratings=test.ratings)
+    for way in ("popular", "bias", "memory", "disk", "memory clusters", "disk clusters"):
         shutil.rmtree(given.folder / "work", ignore_errors=True)
         found = subprocess.run([sys.executable, __file__, "--folder", given.folder, "--way", way, "--memory",
                                 given.memory, "--threads", str(given.threads)], capture_output=True, text=True)
@@ -161,12 +199,13 @@ def main():
     parser.add_argument("--memory", default="4GB")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--lists", action="store_true", help="learn what people choose, too")
+    parser.add_argument("--factors", action="store_true", help="learn factors, too")
     parser.add_argument("--accuracy", action="store_true", help="lists of MovieLens 1M, and nothing else")
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--way", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.only:
-        return measure(given.folder, given.only, given.memory, given.threads, given.lists)
+        return measure(given.folder, given.only, given.memory, given.threads, given.lists, given.factors)
     if given.way:
         return judge(given.folder, given.way, given.memory, given.threads)
     if given.accuracy:
@@ -177,12 +216,13 @@ def main():
         shutil.rmtree(given.folder / "work", ignore_errors=True)
         print(f"{millions} M: fitting", file=sys.stderr)
         found = subprocess.run([sys.executable, __file__, "--folder", given.folder, "--only", str(millions), "--memory",
-                                given.memory, "--threads", str(given.threads), *["--lists"] * given.lists],
+                                given.memory, "--threads", str(given.threads), *["--lists"] * given.lists, *["--factors"] * given.factors],
                                capture_output=True, text=True)
         if found.returncode:
             sys.exit(found.stderr)
         keep(json.loads(found.stdout.splitlines()[-1]),
-             f"--sizes {given.sizes} --memory {given.memory} --threads {given.threads}{' --lists' * given.lists}")
+             f"--sizes {given.sizes} --memory {given.memory} --threads {given.threads}{' --lists' * given.lists}"
+             f"{' --factors' * given.factors}")
         shutil.rmtree(given.folder / "work", ignore_errors=True)
 
 

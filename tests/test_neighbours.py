@@ -102,6 +102,23 @@ def test_guests_and_everybody_at_once_are_moved_as_known_people_are(shop):
     np.testing.assert_allclose(model.predict("books", guest, other), model.predict("books", user, other), atol=0.25)
 
 
+def test_known_people_visitors_and_guests_get_together_what_each_gets_alone(shop):
+    """Only what those who ask rated is looked at, so who is beside whom must not matter."""
+    _, _, model = shop
+    d = model.data_["books"]
+    titles = d.items.decode(np.arange(6))
+    guests = [model.fold_in({"books": dict(zip(titles[:n], (5, 1, 4, 2), strict=False))}) for n in (1, 4)]
+    people = [guests[0], d.users.ids[3], guests[1], d.users.ids[0], model.fold_in({})]
+    together = model.recommend("books", people, n=8)
+    for found, who in zip(together, people, strict=True):
+        alone = model.recommend("books", who, n=8)
+        assert [r.item for r in found] == [r.item for r in alone]
+        np.testing.assert_allclose([r.score for r in found], [r.score for r in alone], rtol=1e-4)
+    np.testing.assert_allclose([model.predict("books", [who] * 6, titles) for who in people],
+                               np.reshape(model.predict("books", [who for who in people for _ in titles],
+                                                        list(titles) * len(people)), (len(people), 6)), rtol=1e-5)
+
+
 def test_neighbours_are_saved_and_an_update_keeps_their_setting(shop, tmp_path):
     _, test, model = shop
     model.save(tmp_path / "model")

@@ -1,6 +1,7 @@
 """The life of a service: refits, erasure, databases that go and come back, processes that are killed, who gets in."""
 
 import json
+import os
 import resource
 import shutil
 import socket
@@ -339,6 +340,105 @@ def test_ticks_come_in_the_order_in_which_writes_become_visible(database):
         one.close()
 
 
+def test_what_is_read_at_once_is_what_a_thread_reads(database):
+    """A few rows of SQLite, which is most of what happens; anything else is left to a thread."""
+    rows = Store(database)
+    rows.open()
+    rows.rate([Rating("a", "films", f"{n}", 4.0) for n in range(3)], [("films", "0")])
+    rows.describe([("films", "1", "One", None)])
+    if not rows.lite:
+        assert (rows.tick_at_once(), rows.changes_at_once(-1, -1)) == (None, None)
+        rows.close()
+        return
+    for after in (-1, 0, 1, 2):
+        assert rows.tick_at_once() == rows.tick()
+        assert rows.changes_at_once(after, after) == rows.changes(after, after)
+    other = Store(database)                                         # of another process
+    other.open()
+    other.rate([Rating("b", "films", f"{n}", 4.0) for n in range(store.FEW)])
+    assert len(rows.changes_at_once(2, 2).ratings) == store.FEW
+    other.rate([Rating("c", "films", "1", 4.0)])
+    assert rows.changes_at_once(2, 2) is None                       # one row too many
+    now = rows.tick()
+    with other.engine.begin() as db:                                # a writer that takes its time
+        db.execute(sa.text("UPDATE ratings SET rating = 1 WHERE user_id = 'a'"))
+        assert rows.tick_at_once() == now
+        assert rows.changes_at_once(now - 1, now - 1).ratings == [Rating("c", "films", "1", 4.0)]
+    other.forget("b")
+    assert rows.changes_at_once(now, now) is None                   # whom that concerns takes long to find out
+    for one in (rows, other):
+        one.close()
+
+
+def test_a_lease_is_renewed_by_its_holder_alone(database):
+    rows = Store(database)
+    rows.open()
+    assert rows.lease("refit", "one", 0.2)
+    rows.renew("refit", "one", 60)
+    time.sleep(0.3)
+    rows.renew("refit", "two", 60)
+    assert not rows.lease("refit", "two", 60)
+    assert rows.lease("refit", "one", 60)
+    rows.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel shares connections out on Linux")
+def test_connections_are_shared_among_the_processes_of_a_service(model, tmp_path):
+    """All of a burst would go to the process that wakes up first if they accepted from one socket."""
+    with Service(tmp_path, model, "--workers", "2") as service:
+        workers = [task for task in Path("/proc").glob("[0-9]*") if parent_of(task) == service.process.pid
+                   and b"spawn_main" in (task / "cmdline").read_bytes()]
+        assert len(workers) == 2
+        until = time.monotonic() + 20
+        while service.log.count('"event":"ready"') < 2:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        time.sleep(0.5)
+        before = [n_sockets(worker) for worker in workers]
+        burst = [socket.create_connection(("127.0.0.1", service.port)) for _ in range(60)]
+        until = time.monotonic() + 10
+        while sum(taken := [n_sockets(worker) - b for worker, b in zip(workers, before, strict=True)]) < 60:
+            assert time.monotonic() < until, taken
+            time.sleep(0.05)
+        assert min(taken) >= 10, taken                              # of 60 by chance: once in ten million times
+        for one in burst:
+            one.close()
+        done = subprocess.run([sys.executable, "-m", "pclf", "serve", "--db", service.db, "--models", service.models,
+                               "--port", str(service.port), "--workers", "2"], capture_output=True, text=True,
+                              timeout=60, check=False)
+        assert done.returncode != 0                                 # and no second service slips in beside it
+
+
+def parent_of(task):
+    try:
+        return int((task / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:                                                 # it has ended
+        return None
+
+
+def n_sockets(task):
+    found = 0
+    for file in (task / "fd").iterdir():
+        try:
+            found += str(file.readlink()).startswith("socket:")
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="there is no such policy here")
+def test_what_a_refit_computes_takes_what_nobody_else_wants_and_what_it_writes_does_not():
+    """A writer that waits for its turn on the cores would hold the lock that ratings wait for."""
+    script = ("import os, threading; from pclf.service.refit import behind\n"
+              "policies = []\n"
+              "def inside(): policies.append(os.sched_getscheduler(0))\n"
+              "def work():\n"
+              "    inside(); t = threading.Thread(target=inside); t.start(); t.join()\n"
+              "behind(work); inside(); print(*policies)")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(os.SCHED_IDLE), str(os.SCHED_IDLE), str(os.SCHED_OTHER)]
+
+
 def test_keys_are_needed_by_whoever_comes_from_elsewhere_and_kept_as_hashes(model, tmp_path):
     service = Service(tmp_path, model, "--host", "0.0.0.0")
     service.start(wait=False)
@@ -501,7 +601,8 @@ def test_one_id_that_is_two_people_is_placed_as_each_of_them(tmp_path):
     assert in_a.ratings.keys() == {"a"}
     assert in_b.ratings.keys() == {"b"}
     after = Live(live.version, live.model, {}, fresh)
-    after.place_again(live)
+    for user, homes in live.guests:
+        after.place_again(user, homes)
     assert after.guests.keys() == live.guests.keys()
     rows.close()
 

@@ -91,6 +91,12 @@ def by_spark(session, model, data, work, n_parts=8, n_blocks=3, **options):
     return model
 
 
+def by_item(arrays):
+    """The same ratings in the order of items, in which Spark gives codes to these."""
+    return {name: tuple(map(list, zip(*sorted(zip(*columns, strict=True), key=lambda row: row[1]), strict=True)))
+            for name, columns in arrays.items()}
+
+
 def fast():
     return pclf.PCLF(6, 4, 5, common_weight=0.4, factor_weight=0, lists=False, n_restarts=1, max_iter=FEW)
 
@@ -128,8 +134,8 @@ def test_spark_predicts_what_disk_and_memory_do(name, shared, n, spark, tmp_path
 
 
 def test_factors_learned_by_executors_are_those_of_disk_and_memory(spark, tmp_path):
-    """From frames, in any order of rows, with people and attributes in common."""
-    arrays = catalogues(*PEOPLE)
+    """From frames, with people and attributes in common."""
+    arrays = by_item(catalogues(*PEOPLE))
     options = {"shared_users": True, "attributes": facts(arrays)}
     settings = {"bridges": ("people", "attributes"), "max_iter": 2, "hyper": {"sweeps": 3}}
     frames = pclf.spark.RatingFrames(frames_of(spark, arrays), **options)
@@ -147,8 +153,7 @@ def test_factors_learned_by_executors_are_those_of_disk_and_memory(spark, tmp_pa
 def test_lists_learned_by_executors_are_those_of_disk(spark, tmp_path, monkeypatch):
     """People and things shared; the answers of blocks added up by the driver, and by executors, who make lists, too."""
     options = {"shared_users": True, "shared_items": True}
-    arrays = {name: tuple(map(list, zip(*sorted(zip(*columns, strict=True), key=lambda row: row[1]), strict=True)))
-              for name, columns in catalogues(True, True).items()}      # Spark gives codes to items in their order
+    arrays = by_item(catalogues(True, True))
     files = pclf.RatingFiles(written(tmp_path / "in", arrays), **options)
     want = fitted(with_lists(max_iter=2), files, tmp_path / "disk", n_parts=10, n_blocks=2)
     got = by_spark(spark, with_lists(max_iter=2), files, tmp_path / "work", n_parts=10, n_blocks=3)

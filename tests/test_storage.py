@@ -63,6 +63,18 @@ def test_a_crash_while_saving_leaves_the_old_file_whole(saved, monkeypatch):
     assert [p.name for p in saved.parent.iterdir()] == ["model"]
 
 
+@pytest.mark.parametrize("piece", [1, 3, 7])
+def test_an_array_that_is_read_in_pieces_is_whole(saved, monkeypatch, piece):
+    _, whole = storage.read(saved)
+    monkeypatch.setattr(storage, "PIECE", piece)
+    _, found = storage.read(saved)
+    assert found.keys() == whole.keys()
+    assert max(array.size for array in whole.values()) > piece
+    for name, array in whole.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
 @pytest.mark.parametrize("keep", [0, 4, 100, -10])
 def test_a_file_that_was_cut_off_is_refused(saved, keep):
     saved.write_bytes(saved.read_bytes()[:keep])

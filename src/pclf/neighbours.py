@@ -58,10 +58,12 @@ class Left:
         return Left(self.ratings, self.rows[some])
 
     def with_others(self, at: NDArray[np.intp], others: Rows) -> "Left":
-        """With these in the places `at`, a row each."""
-        rows = self.rows.copy()
-        rows[at] = self.ratings.shape[0] + np.arange(len(at), dtype=np.int32)
-        return Left(csr_array(vstack([self.ratings, others], format="csr")), rows)
+        """With these in the places `at`, a row each. Of the ratings, only those of the people who are here are kept."""
+        kept, rows = np.flatnonzero(self.rows >= 0), np.full(len(self.rows), -1, np.int32)
+        rows[kept] = np.arange(len(kept), dtype=np.int32)
+        rows[at] = len(kept) + np.arange(len(at), dtype=np.int32)
+        here = [self.ratings[self.rows[kept]]] if len(kept) else []
+        return Left(csr_array(vstack([*here, others], format="csr")) if here else others, rows)
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,11 @@ def left_of(own: DomainFactors, users: Floats, user: NDArray[np.int32], item: ND
     users: rows as items meet them, (U, D + 2). user, item, level: the ratings.
     """
     out, variance = np.empty((2, len(user)), np.float32)
-    rows, items = np.asarray(users, np.float32), np.asarray(own.item_rows, np.float32)
+    few = len(user) < len(own.items)               # then the rows of all items take longer to round than all else
+    rows, items = np.asarray(users, np.float32), np.asarray(own.item_rows[item] if few else own.item_rows, np.float32)
     base, tilt = np.asarray(own.base, np.float32), np.asarray(own.tilt, np.float32)
-    in_parts(lambda a, b: _left(a, b, user, item, level, rows, items, base, tilt, out, variance), len(user), PART)
+    met = np.arange(len(item), dtype=np.int32) if few else item
+    in_parts(lambda a, b: _left(a, b, user, met, level, rows, items, base, tilt, out, variance), len(user), PART)
     if spread is None:
         spread = float(max(variance.mean(dtype=np.float64), 1e-6)) if len(user) else 1.0
     found = csr_array((out / np.float32(spread), (user, item)), shape=(len(users), len(own.items)))

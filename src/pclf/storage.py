@@ -25,6 +25,7 @@ from pclf.errors import ArgumentError, ModelFileError, OutputError, brief
 
 FORMAT = 6
 SHORTEST = 16      # bytes of a key
+PIECE = 1 << 20    # numbers of an array that are read in one go
 Arrays = dict[str, NDArray[Any]]
 Key = str | bytes
 
@@ -171,7 +172,7 @@ def read(path: Path, key: Key | None = None) -> tuple[dict[str, Any], Arrays]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118
     except Exception as error:   # of Rust, of NumPy, of types that NumPy has not
         raise ModelFileError(f"{path} is not a model file, or was cut off: {error}. Save the model again.") from None
     if "pclf" not in metadata:
@@ -193,6 +194,24 @@ def read(path: Path, key: Key | None = None) -> tuple[dict[str, Any], Arrays]:
         raise ModelFileError(f"{path} must be signed with this key; it was signed with another, or altered by somebody "
                              f"who has none.")
     return manifest, arrays
+
+
+def _array(file: Any, name: str) -> NDArray[Any]:
+    """One array of a file. A large one is read in pieces, between which other threads get on: while a piece is read,
+    none of them runs."""
+    part = file.get_slice(name)
+    shape = part.get_shape()
+    rows = PIECE // max(1, int(np.prod(shape[1:], dtype=np.float64))) if shape else 0
+    if not rows or rows >= shape[0]:
+        whole: NDArray[Any] = file.get_tensor(name)
+        return whole
+    first = part[:rows]
+    out = np.empty(shape, first.dtype)
+    out[:rows] = first
+    for start in range(rows, shape[0], rows):
+        stop = min(start + rows, shape[0])
+        out[start:stop] = part[start:stop]
+    return out
 
 
 def _digest(text: str, arrays: Arrays) -> str:

@@ -102,6 +102,9 @@ def quadratic(rows: Rows, table: NDArray[np.float32], n_threads: int | None = No
 def in_parts(work: Callable[[int, int], Any], n: int, size: int, n_threads: int | None = None) -> None:
     """work(start, stop) for all parts of range(n), on several threads; the last first, which are long in a triangle."""
     starts = range(0, n, size)[::-1]
+    if len(starts) == 1:                       # a thread takes longer to start than somebody's list takes
+        work(0, n)
+        return
     with ThreadPoolExecutor(n_threads or cores()) as pool:
         list(pool.map(lambda start: work(start, min(n, start + size)), starts))
 
@@ -130,15 +133,29 @@ def _mirror(square: Any) -> None:
                     square[j, i] = square[i, j]
 
 
-@compiled
+def _in_order(function: Callable[..., None]) -> Callable[..., None]:
+    return compiled(function, {"contract"})
+
+
+@_in_order
 def _sums(indptr: Any, item: Any, value: Any, table: Any, out: Any) -> None:
+    """Four rows of the table at a time, since memory hands out several sooner than one after the other; they are added
+    in the order of one after the other."""
     for start in range(0, table.shape[1], STRIP):
         for i in range(len(out)):
             row = out[i, start:start + STRIP]
-            for p in range(indptr[i], indptr[i + 1]):
-                x, other = value[p], table[item[p], start:start + STRIP]
+            first, last = indptr[i], indptr[i + 1]
+            fours = last - (last - first) % 4
+            for p in range(first, fours, 4):
+                x, y, z, w = value[p], value[p + 1], value[p + 2], value[p + 3]
+                a, b = table[item[p], start:start + STRIP], table[item[p + 1], start:start + STRIP]
+                c, d = table[item[p + 2], start:start + STRIP], table[item[p + 3], start:start + STRIP]
                 for j in range(len(row)):
-                    row[j] += x * other[j]
+                    row[j] = (((row[j] + x * a[j]) + y * b[j]) + z * c[j]) + w * d[j]
+            for p in range(fours, last):
+                x, a = value[p], table[item[p], start:start + STRIP]
+                for j in range(len(row)):
+                    row[j] += x * a[j]
 
 
 @compiled

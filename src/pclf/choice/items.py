@@ -40,10 +40,11 @@ from scipy.sparse import csr_array, vstack
 
 from pclf.choice import rows as rows_of
 from pclf.choice.gram import Floats, gram, in_strips, inverse, quadratic, sums, sums_of_strips
-from pclf.choice.rows import LARGEST, Rows, Setting, most_chosen, taken
+from pclf.choice.rows import LARGEST, Rows, Setting, most_chosen, taken, weights
 from pclf.choice.sums import Counts, Source, summed, tied, used
 from pclf.choice.things import mean_of
 from pclf.door import check_array, check_codes
+from pclf.engines.kernels import compiled
 from pclf.errors import ModelFileError
 
 SMALLEST = 1e-12     # spread of an item
@@ -78,10 +79,7 @@ class Items:
             if not len(self.tail):
                 return self._by_core(rows)
             tail = taken(rows, items=self.tail)
-            pulled = taken(rows, items=self.core)
-            if tail.nnz:
-                pulled = csr_array(pulled - tail @ self.ties)
-            by_core = self._by_core(pulled)
+            by_core = self._by_core(self._pulled(taken(rows, items=self.core), tail))
             tail = tail.toarray()
         out = np.empty((rows.shape[0], self.n_items), np.float32)
         out[:, self.core] = by_core
@@ -94,6 +92,37 @@ class Items:
         np.subtract(mean_times, out, out=out)
         out *= self._scale
         return out
+
+    def expected_without(self, shown: Rows, hidden: Rows, counts: Counts, setting: Setting) -> NDArray[np.float32]:
+        """`expected` of people, each as if the items had been learned without what is hidden of this person alone.
+
+        With a and b all that a person chose and what is shown of it, as they count in X'WX, P becomes the inverse of
+        P^-1 - aa' + bb', which follows from P a and P b (Woodbury).   (people, V)
+        """
+        n_shown, n_hidden = np.diff(shown.indptr), np.diff(hidden.indptr)
+        heavy, light = (np.sqrt(weights(n, setting.even) / counts.usual[0]).astype(np.float32)[:, None]
+                        for n in (n_shown + n_hidden, n_shown))
+        told, untold = self.times(shown), self.times(hidden)
+        of_a, of_b = heavy * (told + untold), light * told
+        out = np.float32(setting.pull) * (self.mean_times - untold / np.float32(max(1, counts.people))) - told
+        whole = csr_array(shown + hidden)
+        aa, ab, bb = heavy * _products(whole, of_a), light * _products(shown, of_a), light * _products(shown, of_b)
+        ya, yb = heavy * _products(whole, out), light * _products(shown, out)
+        scale = (aa - 1) * (1 + bb) - ab**2
+        first, across, second = (np.asarray(x / scale, np.float32) for x in (1 + bb, -ab, aa - 1))
+        out -= ((ya * first + yb * across) * of_a + (ya * across + yb * second) * of_b)
+        out /= self.spread - first * of_a**2 - 2 * across * of_a * of_b - second * of_b**2
+        return out
+
+    def _pulled(self, inner: Rows, outer: Rows) -> Rows:
+        """Rows of core items less what those of tail items pull at them: X_c - X_t B.   (people, N)"""
+        if not outer.nnz:
+            return inner
+        if inner.shape[0] >= MANY:
+            return csr_array(inner - outer @ self.ties)
+        full = np.zeros(inner.shape, np.float32)             # for a few people in a hundredth of the time
+        _pull(outer.indptr, outer.indices, outer.data, self.ties.indptr, self.ties.indices, self.ties.data, full)
+        return csr_array(inner.toarray() - full)
 
     def _by_core(self, rows: Rows) -> NDArray[np.float32]:
         if rows.shape[0] < MANY:
@@ -137,9 +166,18 @@ class Items:
                    ties, numbers("own", low=0, items=len(tail)), numbers("spread", low=SMALLEST, items=n_items))
 
 
-def learn_items(source: Source, target: int, setting: Setting, core: int = CORE) -> Items:
+@compiled
+def _pull(of_row: Any, item: Any, count: Any, of_item: Any, other: Any, tie: Any, out: Any) -> None:
+    for i in range(len(out)):
+        for p in range(of_row[i], of_row[i + 1]):
+            x, v = count[p], item[p]
+            for q in range(of_item[v], of_item[v + 1]):
+                out[i, other[q]] += x * tie[q]
+
+
+def learn_items(source: Source, target: int, setting: Setting, core: int = CORE, counts: Counts | None = None) -> Items:
     """Of one catalogue, from the rows of those who chose anything; rows without a choice do not count."""
-    counts = Counts.of(source, target, setting)
+    counts = counts or Counts.of(source, target, setting)
     inner, outer = (part.astype(np.int32) for part in _cut(counts.often, core))
     squares, square, beside, total_there = source.ask(summed, target, setting, counts, inner, outer)
     mean = mean_of(counts.total, counts.people, total_there if counts.things else None, counts.people_there)
@@ -195,6 +233,12 @@ def _scaled(rows: Rows, by: Floats) -> Rows:
     out = csr_array((rows.data * np.repeat(by, np.diff(rows.indptr)).astype(np.float32), rows.indices, rows.indptr),
                     shape=rows.shape)
     out.sort_indices()
+    return out
+
+
+def _products(rows: Rows, table: Floats) -> Floats:
+    """Of each row with the row of the table in the same place.   (people, 1)"""
+    out: Floats = np.asarray(rows.multiply(table).sum(axis=1), np.float32).reshape(-1, 1)
     return out
 
 

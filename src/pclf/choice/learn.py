@@ -9,15 +9,16 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pclf.choice import rows as rows_of
+from pclf.choice.calibration import Calibration, find_calibration
 from pclf.choice.crossing import Crossing, learn_crossing
 from pclf.choice.few import Together
 from pclf.choice.gram import Floats
 from pclf.choice.items import CORE, Items, learn_items
 from pclf.choice.rows import LARGEST, Rows, Setting, taken
-from pclf.choice.sums import Chosen, Source, stacked
+from pclf.choice.sums import Chosen, Counts, Source, stacked
 from pclf.choice.tastes import Column, Tastes, learn_tastes
 from pclf.choice.things import elsewhere
-from pclf.choice.validate import Calibration, find_setting
+from pclf.choice.validate import find_setting
 from pclf.door import check_array, check_names
 from pclf.engines.cpu import one_thread_of_algebra
 from pclf.errors import DataError, ModelFileError
@@ -169,21 +170,28 @@ def learn_from(source: Source, sample: Chosen, *, settings: Sequence[Setting] | 
     """`learn` from everybody, wherever they are. What hidden choices decide is decided on a sample of the people, and
     where the rows of the others are on disk, those of the sample are kept."""
     rng, n_threads, rows = np.random.default_rng(seed), source.n_threads, sample.rows
-    if previous is not None:
-        found = list(zip(previous.settings, previous.calibrations, strict=True))
-    elif settings is not None:
-        found = [(setting, Calibration()) for setting in settings]
+    given = settings if previous is None else previous.settings
+    others = [None if sample.things is None else elsewhere(rows, sample.things, z) for z in range(len(rows))] \
+        if given is None else []
+    if given is not None:
+        used = list(given)
     else:
         with one_thread_of_algebra():
-            found = [find_setting(of_domain, rng, n_threads,
-                                  more=None if sample.things is None else elsewhere(rows, sample.things, z))
-                     for z, of_domain in enumerate(rows)]
-    used = [setting for setting, _ in found]
-    items = [learn_items(source, z, setting, core) for z, setting in enumerate(used)]
+            used = [find_setting(own, rng, n_threads, more=more) for own, more in zip(rows, others, strict=True)]
+    counts = [Counts.of(source, z, setting) for z, setting in enumerate(used)]
+    items = [learn_items(source, z, setting, core, counts[z]) for z, setting in enumerate(used)]
     crossings: list[Crossing | None] = [None] * len(rows)
     if sample.people is not None and len(rows) > 1:
         crossings = [learn_crossing(source, sample, z, own.mean, rng) for z, own in enumerate(items)]
     tastes = [learn_tastes(of_domain, a, columns, rng) for of_domain, a in zip(rows, attributes, strict=True)] \
         if attributes else []
-    return Choice(tuple(items), tuple(used), tuple(calibration for _, calibration in found), tuple(crossings),
-                  tuple(tastes), tuple(rows) if source.here is None else ())
+    if previous is not None:
+        calibrations = list(previous.calibrations)
+    elif settings is not None:
+        calibrations = [Calibration()] * len(rows)
+    else:
+        with one_thread_of_algebra():
+            calibrations = [find_calibration(rows[z], own, used[z], counts[z], rng, others[z], n_threads)
+                            for z, own in enumerate(items)]
+    return Choice(tuple(items), tuple(used), tuple(calibrations), tuple(crossings), tuple(tastes),
+                  tuple(rows) if source.here is None else ())

@@ -6,12 +6,9 @@ are.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
-from scipy.special import expit
 
 from pclf.choice.few import Together
 from pclf.choice.gram import Floats, gram, inverse, sums
@@ -33,39 +30,11 @@ FEW_PENALTIES = (3.0, 10.0, 30.0, 100.0, 300.0)
 SIZES = (1, 3, 10, 30)                           # of what is shown of a person, to see how much is told
 BEGINNERS = 150                                  # people of whom so little is shown
 DEPTH = 20                                       # places of the lists that are looked at
-BINS = 40                                        # of a calibration
-LEAST_SLOPE = 0.05                               # of P(chosen) over what is expected: more is never less probable
-SMALLEST = 1e-3                                  # an expected count below which items are alike
-
-
-class Calibration(NamedTuple):
-    """P(chosen) as a rising curve over  b log(expected) + c log(choices of the person).
-
-    It is the probability that the item is among the next choices of a person, of which as many are to come as a quarter
-    of those that are known: of what people had chosen, a fifth was hidden, and four fifths were left. Beyond its ends
-    the curve goes on as the logistic regression does.
-    """
-
-    b: float = 1.0
-    c: float = 0.0
-    at: tuple[float, ...] = (0.0,)
-    logits: tuple[float, ...] = (0.0,)
-
-    def probability(self, expected: Floats, n_chosen: Floats) -> NDArray[np.float64]:
-        place, ends = self.place(expected, n_chosen), (self.at[0], self.at[-1])
-        logit = np.interp(place, self.at, self.logits) + (place - np.clip(place, *ends))
-        out: NDArray[np.float64] = expit(logit)
-        return out
-
-    def place(self, expected: Floats, n_chosen: Floats) -> Floats:
-        each = self.c * np.log(np.maximum(n_chosen, 1))[:, None]
-        out: Floats = self.b * np.log(np.maximum(expected, 0) + SMALLEST) + each
-        return out
 
 
 def find_setting(rows: Rows, rng: np.random.Generator, n_threads: int | None = None, *, ease: bool = False,
-                 more: Rows | None = None) -> tuple[Setting, Calibration]:
-    """The setting of a catalogue, and what expected counts mean as probabilities.
+                 more: Rows | None = None) -> Setting:
+    """The setting of a catalogue.
 
     ease: of EASE, which has a penalty alone. more: rows of other catalogues, see `things.elsewhere`; they are used as
     far as they help to find what was hidden, and as they are where too few people are there to tell.
@@ -73,18 +42,16 @@ def find_setting(rows: Rows, rng: np.random.Generator, n_threads: int | None = N
     usual, pulls = (Setting.ease(100.0), (0.0,)) if ease else (Setting(), PULLS)
     test = HiddenChoices.of(rows, more, usual, rng, n_threads)
     if test is None:
-        return usual._replace(things=float(more is not None)), Calibration()
+        return usual._replace(things=float(more is not None))
     gains = test.gains(pulls)
     things, pull, _ = max(gains, key=lambda setting: gains[setting])
     penalty = peak(PENALTIES, [gains[things, pull, penalty] for penalty in PENALTIES])
-    expected = np.concatenate(test.expected(things, penalty, pulls)[pull])
-    shown, hidden = (vstack(parts, format="csr") for parts in (test.shown, test.hidden))
     found = usual._replace(penalty=penalty, pull=pull, things=things)
     if not ease:
         by_few = test.gains_of_few(found, rng, n_threads)
         few, few_penalty = max(by_few, key=lambda setting: by_few[setting])
         found = found._replace(few=few, few_penalty=few_penalty)
-    return found, calibrate(expected, shown, hidden)
+    return found
 
 
 @dataclass(frozen=True)
@@ -214,41 +181,3 @@ def peak(penalties: tuple[float, ...], gains: list[float]) -> float:
     x, y = np.log(penalties[at - 1:at + 2]), gains[at - 1:at + 2]
     a, b, _ = np.polyfit(x - x[1], y, 2)
     return float(np.exp(x[1] - b / (2 * a))) if a < 0 else penalties[at]
-
-
-def calibrate(expected: Floats, shown: Rows, hidden: Rows, n_steps: int = 25) -> Calibration:
-    """From whether each pair was hidden, of all that were not shown.
-
-    Logistic regression by Newton's steps weighs the two logarithms; the curve over their sum rises through the shares
-    of pairs in bins of as many hits each (Zadrozny & Elkan, KDD 2002). Bins whose shares do not rise are one: between
-    the middles of bins the curve is a line, so that the better of two items is never as probable as the other.
-    """
-    from sklearn.isotonic import isotonic_regression
-
-    n_chosen = np.diff(shown.indptr).astype(float)
-    left, came = np.ones(expected.shape, bool), np.zeros(expected.shape, bool)
-    for mask, rows, value in ((left, shown, False), (came, hidden, True)):
-        mask[np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices] = value
-    x = np.stack([np.ones(int(left.sum())), Calibration().place(expected, n_chosen)[left],
-                  Calibration(0.0, 1.0).place(expected, n_chosen)[left]], axis=1)
-    y = came[left]
-    weights = np.array([np.log(y.mean()), 0.0, 0.0])
-    for _ in range(n_steps):
-        p = expit(x @ weights)
-        step = np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x + 1e-3 * np.eye(3), x.T @ (y - p))
-        weights = weights + step
-        if np.abs(step).max() < 1e-6:
-            break
-    weights[1] = max(weights[1], LEAST_SLOPE)
-    place = x[:, 1:] @ weights[1:]
-    order = np.argsort(place, kind="stable")
-    place, hits = place[order], np.cumsum(y[order])
-    ends = np.unique(np.searchsorted(hits, np.linspace(0, hits[-1], min(BINS, hits[-1]) + 1)[1:], side="left") + 1)
-    ends[-1] = len(place)
-    sizes, found = np.diff(ends, prepend=0), np.diff(hits[ends - 1], prepend=0)
-    share, first = np.unique(isotonic_regression((found + 0.5) / (sizes + 1), sample_weight=sizes), return_index=True)
-    starts = (ends - sizes)[first]
-    middle = np.add.reduceat(place, starts) / np.diff(starts, append=len(place))
-    b, c = weights[1:].tolist()
-    return Calibration(b, c, tuple(np.maximum.accumulate(middle).tolist()),      # rounding must not make it fall
-                       tuple(np.log(share / (1 - share)).tolist()))

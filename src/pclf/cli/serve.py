@@ -63,9 +63,7 @@ def _demo(folder: Path, seed: int) -> Path:
 
 
 def _listen(settings: Any, version: int) -> None:
-    import uvicorn
-
-    from pclf.service.lines import Lines
+    from pclf.service.lines import listen
 
     settings.to_environment()
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -75,6 +73,4 @@ def _listen(settings: Any, version: int) -> None:
         if settings.workers > 1:                          # whose metrics count together
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = until_the_end.enter_context(
                 tempfile.TemporaryDirectory(prefix="pclf-metrics-"))
-        uvicorn.run("pclf.service.app:create", factory=True, host=settings.host, port=settings.port,
-                    workers=settings.workers, http=Lines, log_config=None, access_log=False, proxy_headers=False,
-                    server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=10, backlog=1024, ws="none")
+        listen(settings.host, settings.port, settings.workers)

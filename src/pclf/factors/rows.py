@@ -48,7 +48,7 @@ def logits(base: Floats, tilt: Floats, users: Floats, items: Floats) -> Floats:
 
 
 def normals(n: int, size: int, seed: int, keys: NDArray[np.uint64] | None = None) -> Floats:
-    """Numbers of a standard normal distribution: where there are keys, each row from its key and the seed alone, and not
+    """Numbers of a standard normal distribution; where there are keys, each row from its key and the seed, and not
     by its place. (n, size)"""
     from pclf.engines.kernels import fill_exponential
 

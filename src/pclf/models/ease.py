@@ -41,7 +41,7 @@ class EASE(Ranker, Recommender):
         if self.penalty is not None:
             check_at_least(1e-3, penalty=self.penalty)
         rows = [liked_rows(d) for d in ratings.domains.values()]
-        settings = [find_setting(of_domain, rng, ease=True)[0] if self.penalty is None else Setting.ease(self.penalty)
+        settings = [find_setting(of_domain, rng, ease=True) if self.penalty is None else Setting.ease(self.penalty)
                     for of_domain in rows]
         self.choice_ = learn(rows, settings=settings, core=self.n_core_items)
 

@@ -111,8 +111,8 @@ class Lists:
             return 1.0, {}
         row = attributes_of(self.data, self.names[told.domain])[[code]]
         effects = row.data * known[0, row.indices] * self.choice.tastes[told.domain].weights[row.indices]
-        by_feature = dict(zip(row.indices.tolist(), effects.tolist(), strict=True))
-        return float(self._odds(told.domain, known)[0, code]), by_feature
+        of_features = dict(zip(row.indices.tolist(), effects.tolist(), strict=True))
+        return float(self._odds(told.domain, known)[0, code]), of_features
 
     def _odds(self, domain: int, known: Floats) -> Floats:
         """Of all items of a domain, by what is known of some people's tastes. (some, V)"""
@@ -130,7 +130,7 @@ class Lists:
         return tastes_of(self.choice.tastes, told.domain, chosen, attributes)
 
     def probability(self, told: "Told", expected: Floats) -> Floats:
-        """P(chosen) of some items each, see `pclf.choice.validate.Calibration`. (people, n)"""
+        """P(chosen) of some items each, see `pclf.choice.calibration.Calibration`. (people, n)"""
         return self.choice.probability(told.domain, expected, told.n_here)
 
     def grades(self, domain: str, distribution: Floats) -> tuple[Floats, Floats]:
@@ -222,14 +222,18 @@ class Lists:
         """Rows of known people, nothing for others, and those of guests in their places."""
         if (codes < 0).all() and given is None:
             return None
-        rows = self._rows[z]
-        blank = csr_array((1, rows.shape[1]), dtype=np.float32)
         if (codes >= 0).all():
-            return csr_array(rows[codes])
-        parts, at = [rows, blank], np.where(codes < 0, rows.shape[0], codes)
+            return csr_array(self._rows[z][codes])
+        if given is not None and len(guests) == len(codes):
+            return given
+        here = np.flatnonzero(codes >= 0)
+        parts, at = [csr_array((1, self._rows[z].shape[1]), dtype=np.float32)], np.zeros(len(codes), np.int64)
+        if len(here):                                    # not the rows of all, which take longer to copy than a list
+            parts.append(self._rows[z][codes[here]])
+            at[here] = 1 + np.arange(len(here))
         if given is not None:
             parts.append(given)
-            at[list(guests)] = rows.shape[0] + 1 + np.arange(len(guests))
+            at[list(guests)] = 1 + len(here) + np.arange(len(guests))
         out = csr_array(vstack(parts, format="csr")[at])
         out.sort_indices()
         return out

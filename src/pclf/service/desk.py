@@ -1,12 +1,14 @@
 """The desk: answers questions from a live model, keeps what people say, and swaps models while it does.
 
-Whatever computes runs in one thread beside the loop that answers. Questions that come while it is busy wait together
-and are answered in one go. What was answered is kept until the model, or what is known of the person, changes.
+Questions that come together are answered in one go. What takes a few milliseconds is done at once, since a thread that
+must get hold of Python beside a busy loop takes many times as long; what takes longer, or nobody has measured yet, runs
+in one thread beside the loop. What was answered is kept until the model, or what is known of the person, changes.
 """
 
 import asyncio
 import gc
 import hashlib
+import secrets
 import sys
 import time
 from collections import OrderedDict
@@ -32,9 +34,11 @@ from pclf.service.worker import Worker
 
 ANSWERS = 20_000           # that are kept
 TOGETHER = 64              # lists made in one go
+AT_ONCE = 0.012            # seconds for which nobody else is answered
 FLUSH = 0.2                # seconds between two writes of what was shown
 SHOWN = 50_000             # lists waiting to be remembered, at most
-TURN = 0.0005              # seconds after which whatever computes lets go, so that answers do not wait for it
+TURN = 0.0001              # seconds after which whatever computes lets go, so that answers do not wait for it
+SWAP, PATIENT = "swap", 10.0    # a lease, and the seconds for which it is waited
 KEYS = 5.0                 # seconds between two looks at the keys
 
 
@@ -45,6 +49,12 @@ class Asked(NamedTuple):
     user: str | None                       # by id, or
     guest: Any                             # a question of a guest
     how: tuple[Any, ...]                   # domain, n, rank_by, exclude, explain, user_domain
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What the time that it takes depends on."""
+        domain, n, rank_by, _, explain, _ = self.how
+        return self.live.version.version, domain, n, rank_by, explain, self.user is None
 
 
 class Desk:
@@ -68,6 +78,7 @@ class Desk:
         self._swap = asyncio.Event()
         self._writing = asyncio.Lock()
         self._other: Live | None = None
+        self._takes: dict[tuple[Any, ...], float] = {}        # seconds of a list, by what it costs depends on
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -146,7 +157,7 @@ class Desk:
 
     async def predict(self, asked: answers.PredictQuestion) -> bytes:
         if (asked.user is None) == (not asked.ratings):
-            raise ArgumentError("give one of user and ratings.")
+            raise ArgumentError("one of user and ratings must be given, and not both.")
         await self.follower.up_to_date()
         live = self.live
 
@@ -231,8 +242,8 @@ class Desk:
         for key in [key for key in self._answers if key[0] == user]:
             del self._answers[key]
         due = await self._in(self._reads, self.worker.due_at)
-        when = "with the next refit" + ("" if due is None else ", which is due at refit_due") + \
-            "; until then the model's answers do without them"
+        when = "the model files forget this person with the next refit" + (
+            "" if due is None else ", which is due at refit_due") + "; answers do without them from now on"
         return answers.Forgotten(forgotten=True, rows=rows, store="now", model=when, refit_due=due)
 
     async def refit(self) -> answers.RefitAnswer:
@@ -301,17 +312,34 @@ class Desk:
         """Make lists, those of the same kind together."""
         while True:
             first = await self._asked.get()
+            kind = first[0].kind
+            most = self._at_once(kind)
             waiting, others = [first], list[Any]()
-            while not self._asked.empty() and len(waiting) < TOGETHER:
+            while not self._asked.empty() and len(waiting) < (most or TOGETHER):
                 other = self._asked.get_nowait()
                 same = (other[0].live, other[0].how) == (first[0].live, first[0].how)
                 (waiting if same else others).append(other)
             for other in others:
                 self._asked.put_nowait(other)
-            found = await self._in(self._computes, self._make, [asked for asked, _ in waiting])
+            asked = [one for one, _ in waiting]
+            found, seconds = self._measured(asked) if most else await self._in(self._computes, self._measured, asked)
+            before = self._takes.get(kind, seconds)
+            self._takes[kind] = 0.8 * before + 0.2 * seconds
             for (_, answer), result in zip(waiting, found, strict=True):
                 if not answer.done():
                     answer.set_exception(result) if isinstance(result, Exception) else answer.set_result(result)
+            await asyncio.sleep(0)                            # others are answered between two of these
+
+    def _at_once(self, kind: tuple[Any, ...]) -> int:
+        """How many lists of a kind may be made while everybody else waits, 0 for none."""
+        seconds = self._takes.get(kind)
+        return 0 if seconds is None else min(TOGETHER, int(AT_ONCE / max(seconds, 1e-6)))
+
+    def _measured(self, asked: Sequence[Asked]) -> tuple[list[Any], float]:
+        """Lists, and the seconds of work that one of them took."""
+        began = time.thread_time()
+        found = self._make(asked)
+        return found, (time.thread_time() - began) / len(asked)
 
     def _make(self, asked: Sequence[Asked]) -> list[Any]:
         live, (domain, n, rank_by, exclude, explain, user_domain) = asked[0].live, asked[0].how
@@ -378,27 +406,36 @@ class Desk:
             return live
         raise failed or ArgumentError("there is no model to serve: give one, pclf serve MODEL, or say --demo.")
 
-    def _loaded_again(self, before: Live) -> Live:
-        live = self._loaded()
-        live.place_again(before)
-        return live
-
     async def _reload(self) -> None:
         """Follow the store when it names another version, or the files were rewritten."""
         while True:
             await self._swap.wait()
             self._swap.clear()
+            turn = secrets.token_hex(8)
             try:
-                live = await self._in(self._loads, self._loaded_again, self.live)
+                await self._wait_for_my_turn(turn)
+                live = await self._in(self._loads, self._loaded)
+                for user, homes in list(self.live.guests):
+                    live.place_again(user, homes)
+                    await asyncio.sleep(0)                    # others are answered meanwhile
             except (StoreError, PclfError) as error:
                 self.log("swap failed", "error", reason=str(error))
                 await asyncio.sleep(1)
                 self._swap.set()
                 continue
+            finally:
+                with suppress(StoreError):
+                    await self._in(self._writes, self.store.release, SWAP, turn)
             self.live, self.follower.fresh = live, live.fresh
             self._other = None
             self._answers.clear()
             self.log("model", model=live.version.version, ratings=live.model.data_.n_ratings)
+
+    async def _wait_for_my_turn(self, turn: str) -> None:
+        """Processes load a version one after the other, so that the others have the cores for those who ask."""
+        until = time.monotonic() + PATIENT
+        while time.monotonic() < until and not await self._in(self._writes, self.store.lease, SWAP, turn, PATIENT):
+            await asyncio.sleep(PATIENT / 50)
 
     async def _swapped(self, version: int) -> None:
         """Return when this process serves a version."""

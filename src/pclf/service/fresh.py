@@ -37,6 +37,10 @@ class Fresh:
         tokens = set(changes.erasures)
         return changes, [user for user in self.ratings if self.store.token(user) in tokens] if tokens else []
 
+    def read_at_once(self) -> Changes | None:
+        """The same in microseconds, where that is possible."""
+        return self.store.changes_at_once(self.tick, max(self.tick, self.known))
+
     def apply(self, changes: Changes, gone: Iterable[str]) -> None:
         """Quick: for whoever answers."""
         self.erased.update(changes.erasures)
@@ -77,6 +81,8 @@ class Follower:
         if not self.available and time.monotonic() - self.failed < AGAIN:
             return False
         fresh = self.fresh
+        if self.available and self._running is None and self._at_once(fresh):
+            return True
         if self._running is None:
             look: asyncio.Future[bool] = asyncio.ensure_future(self._look())
             self._running = look
@@ -90,6 +96,19 @@ class Follower:
         if self.fresh is not fresh:                           # another model came meanwhile, with what it had read
             return await self.up_to_date()
         return bool(done) and look.result()
+
+    def _at_once(self, fresh: Fresh) -> bool:
+        """Whether everything is here, or so little is missing that it could be read while everybody else waits."""
+        tick = self.store.tick_at_once()
+        if tick is None or tick == fresh.tick:
+            return tick is not None
+        changes = fresh.read_at_once()
+        if changes is None:
+            return False
+        fresh.apply(changes, [])
+        if changes.models:
+            self.new_versions()
+        return True
 
     async def run(self) -> None:
         """Look now and then while nobody asks, for new model versions and for a database that came back."""

@@ -94,11 +94,10 @@ class Live:
                 for name, d in self.model.data_.domains.items()
                 if (codes := self.lists.get(f"{name}/codes")) is not None}
 
-    def place_again(self, before: "Live") -> None:
-        """Place whom the version before had placed: after a swap they would all ask at once."""
-        for user, homes in list(before.guests):
-            with suppress(PclfError):                             # somebody else by the same id may be known since
-                self.person(user, homes[0] if homes else next(iter(self.model.data_.domains)))
+    def place_again(self, user: str, homes: Sequence[str]) -> None:
+        """Place somebody whom the version before had placed: after a swap they would all ask at once."""
+        with suppress(PclfError):                                 # somebody else by the same id may be known since
+            self.person(user, homes[0] if homes else next(iter(self.model.data_.domains)))
 
     def warm(self) -> None:
         """Do now what the first question would otherwise wait for."""

@@ -7,6 +7,9 @@ One rating in ten, the same ones every time, is held out of a trial fit, and its
 version is known by. The next refit is judged on the same ratings: it replaces the version if it predicts and lists
 them as well, but for a tolerance. Then a model is fitted to everything, looked at once more, written, and made the
 current one in one step. Erasures come first and count whatever becomes of the fit.
+
+What computes runs behind everything else on the machine, in threads that get what nobody else wants (SCHED_IDLE, or a
+low priority where there is none). What writes to the store does not: it holds a lock that those who answer wait for.
 """
 
 import argparse
@@ -16,8 +19,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -45,6 +51,7 @@ THREADS = max(1, cores() // 2)      # the others are for whoever answers
 
 Masks = dict[str, NDArray[np.bool_]]
 Figures = dict[str, Any]
+T = TypeVar("T")
 
 
 class Refit:
@@ -73,30 +80,34 @@ class Refit:
         self.note("running", "reads what is new")
         erased = self._forget()
         current = self.shelf.current()
-        model, changes = self.shelf.load(current)[0], self.store.changes(-1, current.known)
+        model, changes = behind(lambda: (self.shelf.load(current)[0], self.store.changes(-1, current.known)))
         done = self.store.done(current.known, changes.tick)
         if not (changes.ratings or done or erased):
             if not self.shelf.lists(current):
                 self._make_lists(current, model)
             return self.note("unchanged", "nothing is new")
-        data, kept = grown(model.data_, changes.ratings, self.store.described(), done)
+        data, kept = behind(lambda: grown(model.data_, changes.ratings, self.store.described(), done))
         figures = current.figures or self._measured(current, model)
         self.note("running", "fits a trial")
-        held = held_out(data)
-        trial = fit(model, data.select({name: ~mask for name, mask in held.items()}))
-        found = judge(trial, data, held)
-        same = judge(trial, data, {name: mask & kept[name] for name, mask in held.items()})
+
+        def tried() -> tuple[Masks, Figures, Figures]:
+            held = held_out(data)
+            trial = fit(model, data.select({name: ~mask for name, mask in held.items()}))
+            before = {name: mask & kept[name] for name, mask in held.items()}
+            return held, judge(trial, data, held), judge(trial, data, before)
+
+        held, found, same = behind(tried)
         if why := worse(same, figures, self.settings.tolerance):
             return self.note("worse", why, found=found)
         self.note("running", "fits everything")
-        fitted = fit(model, data)
-        if why := broken(fitted, data, held, found):
+        fitted = behind(lambda: fit(model, data))
+        if why := behind(lambda: broken(fitted, data, held, found)):
             return self.note("worse", why, found=found)
         version = self.store.new_version()
         made = Version(version, f"v{version:04d}.model", None, changes.tick, time.time(), True, found)
-        fitted.save(self.shelf.path(made), force=True)
+        behind(lambda: fitted.save(self.shelf.path(made), force=True))
         self.note("running", "makes the lists of everybody")
-        self.shelf.make_lists(made, fitted)
+        behind(lambda: self.shelf.make_lists(made, fitted))
         self.shelf.adopt(made)
         self.store.trim()
         return self.note("accepted", "not worse than the version before", version, found)
@@ -106,7 +117,7 @@ class Refit:
         erased = self.store.erased()
         if not erased:
             return False
-        if self.shelf.forget(token for token, _ in erased):
+        if behind(lambda: self.shelf.forget(token for token, _ in erased)):
             self.store.touched()
         self.store.scrub(erased)
         return True
@@ -114,15 +125,43 @@ class Refit:
     def _measured(self, current: Version, model: Mixture) -> Figures:
         """What a version that somebody gave us would have been known by."""
         self.note("running", "measures the current model")
-        held = held_out(model.data_)
-        found = judge(fit(model, model.data_.select({name: ~mask for name, mask in held.items()})), model.data_, held)
+
+        def measured() -> Figures:
+            held = held_out(model.data_)
+            trial = fit(model, model.data_.select({name: ~mask for name, mask in held.items()}))
+            return judge(trial, model.data_, held)
+
+        found = behind(measured)
         self.store.figures(current.version, found)
         return found
 
     def _make_lists(self, current: Version, model: Mixture) -> None:
         self.note("running", "makes the lists of everybody")
-        self.shelf.make_lists(current, model)
+        behind(lambda: self.shelf.make_lists(current, model))
         self.store.touched()
+
+
+def behind(work: Callable[[], T]) -> T:
+    """What some work returns that gets what nobody else on this machine wants."""
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(1, "behind", _step_back)
+    return _pool.submit(work).result()
+
+
+_pool: ThreadPoolExecutor | None = None
+
+
+def _step_back() -> None:
+    """This thread, those that it starts, and those that algebra has started already."""
+    if not hasattr(os, "SCHED_IDLE"):
+        if hasattr(os, "nice"):
+            os.nice(10)
+        return
+    known = {thread.native_id for thread in threading.enumerate()} - {threading.get_native_id()}
+    for thread in {int(task.name) for task in Path("/proc/self/task").iterdir()} - known:
+        with suppress(OSError):
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
 
 
 def fit(model: Mixture, data: Ratings) -> Mixture:
@@ -210,7 +249,7 @@ def start(settings: Settings, job: str, number: str) -> int:
         else:
             current = work.shelf.current()
             if not work.shelf.lists(current):
-                work.shelf.make_lists(current, work.shelf.load(current)[0])
+                behind(lambda: work.shelf.make_lists(current, work.shelf.load(current)[0]))
                 store.touched()
         return 0
     finally:
@@ -223,7 +262,7 @@ def _renew(store: Store, number: str) -> None:
     while True:
         time.sleep(HELD / 6)
         try:
-            store.lease(LEASE, number, HELD)
+            store.renew(LEASE, number, HELD)
         except StoreError:
             continue                                         # it may be back in time
 
@@ -243,8 +282,6 @@ def main() -> int:
     told = parser.parse_args()
     if told.watch:
         threading.Thread(target=_ends_with_its_parent, daemon=True).start()
-    if hasattr(os, "nice"):
-        os.nice(10)                                          # whoever answers comes first
     threadpool_limits(THREADS)
     return start(Settings.from_environment(), told.job, told.number)
 

@@ -55,13 +55,13 @@ export function errorChart(points, width) {
   const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img",
     "aria-label": `held-out error of ${points.length} versions and refits, the last ${points.at(-1).error.toFixed(3)}`});
   const values = points.map((p) => p.error), low = Math.min(...values), high = Math.max(...values);
-  const pad = Math.max((high - low) * 0.25, high * 0.01, 1e-6);
+  const pad = Math.max((high - low) * 0.25, high * 0.03, 1e-6);          // a change of less than a hundredth looks like one
   const x = (i) => left + (points.length === 1 ? 0.5 : i / (points.length - 1)) * (width - left - right);
   const y = (v) => top + (1 - (v - low + pad) / (high - low + 2 * pad)) * (height - top - bottom);
   for (const v of [low, high]) {
     svg.append(draw("line", {x1: left, x2: width - right, y1: y(v), y2: y(v), class: "axis"}));
     svg.append(draw("text", {x: left - 8, y: y(v) + 4, "text-anchor": "end"}, v.toFixed(3)));
-    if (high - low < 1e-9) break;
+    if (y(low) - y(high) < 14) break;                              // two numbers would touch
   }
   const line = points.map((p, i) => [p, i]).filter(([p]) => p.accepted).map(([p, i]) => `${x(i)},${y(p.error)}`);
   if (line.length > 1) svg.append(draw("polyline", {points: line.join(" "), class: "line"}));

@@ -45,7 +45,7 @@ function row(entry, i, domain, {rate, before, shared}) {
     make("p", {class: "title", title: entry.title.length > 90 ? entry.title : null}, entry.title, before ? move(was, i) : null, mark),
     make("div", {class: "figures"}, distribution(entry.distribution, domain.scale, entry.interval),
       domain.events ? null : make("span", {class: "expected"}, number(entry.rating, 1), make("span", {class: "visually-hidden"}, ` of ${domain.scale.at(-1)} expected`))),
-    entry.why || here ? make("p", {class: "why"}, ...quoted(entry.why), entry.why && here ? " " : null, here) : null);
+    entry.why || here ? make("p", {class: entry.why ? "why" : "why bare"}, ...quoted(entry.why), entry.why && here ? " " : null, here) : null);
 }
 
 function move(was, i) {

@@ -58,7 +58,7 @@ function coveragePanel(s) {
 
 function keptPanel(s) {
   const c = s.counts ?? {};
-  const lines = [["events", c.events], ["of them on a list", c.clicked], ["lists that were shown", c.shown], ["new items", c.items], ["people whom the next refit erases", c.erasures]];
+  const lines = [["events", c.events], ["events on lists that were shown", c.clicked], ["lists that were shown", c.shown], ["new items", c.items], ["people whom the next refit erases", c.erasures]];
   return panel("third", "Kept", make("p", {class: "big"}, number(c.ratings ?? 0), make("small", {}, c.ratings === 1 ? " rating told" : " ratings told")),
     make("dl", {}, ...lines.map(([name, n]) => make("div", {}, make("dt", {}, name), make("dd", {}, number(n ?? 0))))));
 }
