@@ -1,11 +1,14 @@
 """What people pick: the fast sums against the formulas, written out."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array, vstack
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import pclf
-from pclf.choice import Choice, graded, learn
+from pclf.choice import Choice, crossing, graded, learn
 from pclf.choice.calibration import Calibration, calibrate, find_calibration
 from pclf.choice.crossing import learn_crossing
 from pclf.choice.few import Together
@@ -16,6 +19,7 @@ from pclf.choice.sums import Chosen, Counts
 from pclf.choice.things import elsewhere, mean_row, places, translated
 from pclf.choice.validate import PENALTIES, find_setting, gain, hide, peak
 from pclf.errors import DataError
+from pclf.models.embeddings import learn_embeddings
 
 RTOL = 2e-4      # float32 against float64
 
@@ -367,8 +371,41 @@ def test_inner_products_of_embeddings_sort_as_choices_do():
         scores = exact.vectors @ exact.embedding(user, user_domain=home)
         place = [data["books"].items.code(r.item) for r in wanted]
         np.testing.assert_allclose(scores[place], [r.score for r in wanted], atol=2e-3)
+    assert repr(short) == (f"Embeddings of 'books': 150 items, 41 numbers each; {short.agreement:.0%} of the first 10 are "
+                           "those of recommend")
     table = exact.to_arrow()
     assert table.column_names == ["item_id", "title", "vector"]
     assert len(table) == data["books"].n_items
     with pytest.raises(pclf.errors.ArgumentError, match="a model without lists has no vectors"):
         pclf.PCLF(n_restarts=1, lists=False).fit(data).embeddings("books")
+
+
+def test_agreement_of_embeddings_is_measured_on_people_they_were_not_made_of():
+    asked, chosen = [], csr_array((200, 30), dtype=np.float32)
+    scores = np.random.default_rng(0).normal(size=(200, 30))
+
+    def of_codes(codes):
+        asked.append(set(codes.tolist()))
+        return scores[codes], chosen[codes]
+
+    noise = learn_embeddings(SimpleNamespace(n_users=200), np.zeros(30), of_codes, None, 5, np.random.default_rng(1))
+    made_of, tried = asked
+    assert (len(made_of), len(tried), made_of & tried) == (180, 20, set())
+    assert noise.agreement < 0.75                                  # of noise, five numbers of thirty say little
+
+
+def test_factorisations_across_catalogues_stay_on_one_thread(monkeypatch):
+    """Of a few columns: on a busy machine threads wait for each other at each column, 57 of 125 s of an update."""
+    seen, qr = [], np.linalg.qr
+
+    def watched(columns):
+        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
+        return qr(columns)
+
+    monkeypatch.setattr(np.linalg, "qr", watched)
+    table = np.random.default_rng(0).normal(size=(60, 40)).astype(np.float32)
+    with threadpool_limits(2, user_api="blas"):
+        left, right = crossing._leading(table, 40, np.random.default_rng(1))
+    np.testing.assert_allclose(left @ right, table, atol=1e-4)
+    assert seen
+    assert all(threads <= {1} for threads in seen)

@@ -445,9 +445,11 @@ def test_only_mixtures_explain(files, tmp_path):
 def test_a_guest_of_events_is_a_list_and_events_are_evaluated_by_lists(files, tmp_path):
     done = run("fit", "movies=movies.csv", "books=books.csv", "--events", "-o", tmp_path / "m", cwd=files)
     assert done.returncode == 0, done.stderr
-    done = run("recommend", tmp_path / "m", "-d", "books", "--guest", "movies:Alien,Heat", "-n", "2")
+    done = run("recommend", tmp_path / "m", "-d", "books", "--guest", "movies:Alien,Heat", "-n", "2",
+               "--rank-by", "rating")
     assert done.returncode == 0, done.stderr
     assert "picks it" in done.stdout
+    assert "probability (9% at random)" in done.stdout             # what the list is sorted by
     done = run("evaluate", "movies=movies.csv", "--events", "--protocol", "holdout-20", "--repeats", "2", cwd=files)
     assert done.returncode == 0, done.stderr
     assert "ndcg@10" in done.stdout

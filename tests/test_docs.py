@@ -67,6 +67,25 @@ def test_pages_show_output_wherever_something_is_printed():
             assert block.body.strip(), f"{named(page)} has an empty {block.language} block"
 
 
+def test_every_word_of_make_that_a_page_or_a_workflow_names_is_there():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    there = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    files = [*PAGES, ROOT / "CONTRIBUTING.md", *(ROOT / ".github" / "workflows").glob("*.yml"), ROOT / ".ci" / "run"]
+    named = {(file.name, word) for file in files if file.exists()
+             for words in re.findall(r"(?:`|\$ |run: |^ {4}|^|then )make((?: [\w.-]+(?:=\S+)?)+)(?=`| {2}|\n|;)",
+                                     file.read_text(encoding="utf-8"), re.MULTILINE)
+             for word in words.split() if "=" not in word}
+    assert {"check", "test", "lowest", "attack"} <= {word for _, word in named}
+    assert {(file, word) for file, word in named if word not in there} == set()
+
+
+def test_where_there_is_no_make_the_same_tests_run():
+    """On Windows a workflow says what `make test` runs."""
+    of_make = re.search(r"^test:.*\n\t@\$\(DATA\) \$\(BIN\)/(python -m pytest .*)$",
+                        (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert f"- run: {of_make[1]}\n" in (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+
+
 def test_readme_leads_from_two_files_to_a_recommendation_in_three_commands():
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     block = next(b for b in refresh.blocks(page) if b.language == "console" and "pclf fit" in b.body)

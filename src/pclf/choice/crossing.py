@@ -15,14 +15,13 @@ Where people are on disk, the inverse is kept in place of their leverages, which
 """
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pclf.choice.gram import LARGE, Floats, gram, inverse, quadratic
+from pclf.choice.gram import Floats, basis, gram, inverse, quadratic
 from pclf.choice.items import core_of
 from pclf.choice.rows import LARGEST, Rows, most_chosen, taken
 from pclf.choice.sums import Chosen, Source, crossed, met, squared
@@ -125,8 +124,7 @@ def learn_crossing(source: Source, sample: Chosen, target: int, mean: Floats,
         products = np.concatenate([source.ask(crossed, target, of, to[start:start + size])[0]
                                    for start in range(0, len(to), size)], axis=1)
         weights, table = _solved(source.ask(squared, target, of)[0], products, means[0], means[1], int(n[0]), penalty)
-    with one_thread_of_algebra() if min(weights.shape) < LARGE else nullcontext():
-        left, right = _leading(weights, min(RANK, *weights.shape), rng)
+    left, right = _leading(weights, min(RANK, *weights.shape), rng)
     return Crossing(of.astype(np.int32), to.astype(np.int32), means[0], means[1], left, right, people, leverage, table,
                     None if table is None else np.array([int(n[0])]))
 
@@ -193,9 +191,11 @@ def _leading(table: Floats, rank: int, rng: np.random.Generator) -> tuple[NDArra
     size = min(rank + SPARE, *table.shape)
     right = rng.normal(size=(table.shape[1], size)).astype(np.float32)
     for _ in range(PASSES):
-        left, _ = np.linalg.qr(table @ right)
-        right, _ = np.linalg.qr(table.T @ left)
-    u, s, v = np.linalg.svd(left.T @ table @ right)
+        left = basis(table @ right)
+        right = basis(table.T @ left)
+    inner = left.T @ table @ right
+    with one_thread_of_algebra():
+        u, s, v = np.linalg.svd(inner)
     return ((left @ u[:, :rank]) * s[:rank]).astype(np.float32), (v[:rank] @ right.T).astype(np.float32)
 
 

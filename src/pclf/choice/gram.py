@@ -60,6 +60,13 @@ def inverse(lower: NDArray[np.float32], penalty: float | Floats) -> NDArray[np.f
     return out
 
 
+def basis(columns: Floats) -> Floats:
+    """Of what the columns span, which are few: threads would wait for each other at each of them."""
+    with one_thread_of_algebra():
+        out: Floats = np.linalg.qr(columns)[0]
+    return out
+
+
 def sums(rows: Rows, table: NDArray[np.float32]) -> NDArray[np.float32]:
     """rows @ table, on this thread alone.   (people, columns)"""
     out = np.zeros((rows.shape[0], table.shape[1]), np.float32)

@@ -357,7 +357,7 @@ def recommend(model: ModelPath, domain: DomainName,
         if found and found[0].liked is not None:
             columns = [("picks it", lambda r: f"{r.chosen:.1%}")]
             columns += [] if target.events else [("then likes it", lambda r: f"{r.liked / max(r.chosen, 1e-12):.0%}")]
-        if not (columns and target.events):
+        if not (columns and target.events) or rank_by == "rating":
             columns = [*columns, (rating, lambda r: f"{r.score if r.rating is None else r.rating:.{digits}f}")]
         Table(["", "item", *(name for name, _ in columns)],
               [[str(i), r.title, *(cell(r) for _, cell in columns)] for i, r in enumerate(found, 1)],

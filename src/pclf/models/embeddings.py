@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pclf.choice.gram import basis
 from pclf.data.columns import id_column
 from pclf.data.domain import Domain
+from pclf.engines.cpu import one_thread_of_algebra
 
 Floats = NDArray[np.floating[Any]]
 SAMPLE, TRIED = 3000, 300        # people that R is found on, and others that it is tried on
@@ -25,7 +27,7 @@ PASSES, SPARE = 3, 16
 N = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Embeddings:
     """Vectors of a domain's items. Their inner products with `embedding(user)` give the order of what people choose."""
 
@@ -43,6 +45,11 @@ class Embeddings:
         """The vectors of several people.   (n, D + 1)"""
         return _with_one(self.place(users, user_domain) @ self.vectors[:, :-1])
 
+    def __repr__(self) -> str:
+        n, size = self.vectors.shape
+        return (f"Embeddings of {self.domain.name!r}: {n:,} items, {size} numbers each; {self.agreement:.0%} of the "
+                f"first {N} are those of recommend")
+
     def to_arrow(self) -> Any:
         """A pyarrow table with the columns item_id, title and vector, a list of D + 1 numbers."""
         import pyarrow as pa
@@ -58,9 +65,10 @@ def learn_embeddings(domain: Domain, mean: Floats, of_codes: Callable[[Any], tup
                      place: Callable[[Any, str | None], Floats], size: int, rng: np.random.Generator) -> Embeddings:
     """mean: c, (V,). of_codes: z less c of people of the domain, (n, V), and what they have chosen, sparse, (n, V)."""
     codes = rng.permutation(domain.n_users)
-    sample, tried = np.sort(codes[:SAMPLE]), np.sort(codes[SAMPLE:SAMPLE + TRIED])
-    if not len(tried):
-        tried = sample[:TRIED]
+    n_tried = min(TRIED, len(codes) // 10)
+    sample, tried = np.sort(codes[n_tried:n_tried + SAMPLE]), np.sort(codes[:n_tried])
+    if not n_tried:                                  # fewer than ten people: better than nothing
+        tried = sample
     rows, _ = of_codes(sample)
     right = _leading(rows, min(size, *rows.shape), rng)
     vectors = np.column_stack([right.T, mean]).astype(np.float32)
@@ -77,9 +85,11 @@ def _leading(rows: Floats, size: int, rng: np.random.Generator) -> Floats:
     """The leading right singular vectors, by subspace iteration.   (size, V)"""
     right = rng.normal(size=(rows.shape[1], min(size + SPARE, *rows.shape))).astype(np.float32)
     for _ in range(PASSES):
-        left, _ = np.linalg.qr(rows @ right)
-        right, _ = np.linalg.qr(rows.T @ left)
-    _, _, turn = np.linalg.svd(rows @ right, full_matrices=False)
+        left = basis(rows @ right)
+        right = basis(rows.T @ left)
+    short = rows @ right
+    with one_thread_of_algebra():
+        _, _, turn = np.linalg.svd(short, full_matrices=False)
     out: Floats = (turn @ right.T)[:size]
     return out
 
