@@ -89,7 +89,7 @@ def table(rows: Rows, case: str, rule: str, metric: str, models: Iterable[str], 
         if any(found):
             lines.append(f"| {rows.ours} against {other} | " + " | ".join(
                 f"{x.percent:+.2f} % (p {significance(x.p)})" if x else "" for x in found) + " |")
-    return ["", f"{WHAT[metric].capitalize()}, {rule} rule, {most} repeats:", "", *lines]
+    return ["", f"{WHAT[metric].capitalize()}, {rule} rule, {most} {'repeat' if most == 1 else 'repeats'}:", "", *lines]
 
 
 def significance(p: float) -> str:
@@ -143,9 +143,10 @@ def judged(rows: Rows) -> list[str]:
                 sign = -1 if goal.metric == "pairs" else 1
                 found += [(sign * x.percent, f"{setting}, {rule} rule, {other}") for other, x in changes(
                     rows, goal.case, setting, rule, goal.metric, rows.named(goal.model), map(rows.named, goal.against)).items()]
+        lacking = goal.case == "whole" and any(absent(rows, setting) for setting in rows.settings("whole"))
         if found:
             worst, where = max(found)
-            lines.append(f"| {goal.text} | {goal.bound:+.1f} % | {where} | {worst:+.2f} % | {'yes' if worst <= goal.bound else '**no**'} |")
+            lines.append(f"| {goal.text} | {goal.bound:+.1f} % | {where} | {worst:+.2f} % | {'**no**' if worst > goal.bound else 'where measured' if lacking else 'yes'} |")
         else:
             lines.append(f"| {goal.text} | {goal.bound:+.1f} % | {goal.only} | not measured | |")
     listed = {metric: np.mean(list(values[rows.ours].values())) for (case, *_, metric), values in rows.cells.items()
@@ -175,6 +176,11 @@ def about_books(rows: Rows) -> list[str]:
     return lines
 
 
+def absent(rows: Rows, setting: str) -> list[str]:
+    """The peers that were not measured on a whole set."""
+    return [peer for peer in PEERS if peer not in rows.cell("whole", setting, "mean", "mae")]
+
+
 def above(rows: Rows) -> list[str]:
     """Where a peer has a lower error on a whole set, and by how much; and who was not measured where."""
     worse, missing = [], []
@@ -182,8 +188,8 @@ def above(rows: Rows) -> list[str]:
         for rule in ("mean", "median"):
             found = changes(rows, "whole", setting, rule, "mae", rows.ours, PEERS)
             worse += [f"- {setting}, {rule} rule: {peer}, by {x.percent:.2f} %" for peer, x in found.items() if x.percent > 0]
-        absent = [peer for peer in PEERS if peer not in rows.cell("whole", setting, "mean", "mae")]
-        missing += [f"{setting} ({'all of them' if len(absent) == len(PEERS) else ', '.join(absent)})"] if absent else []
+        lacking = absent(rows, setting)
+        missing += [f"{setting} ({'all peers' if len(lacking) == len(PEERS) else ', '.join(lacking)})"] if lacking else []
     lines = ["", f"A peer has a lower error than {rows.ours} here:", "", *worse] if worse else \
         ["", f"{rows.ours} has the lowest error of all that were measured, on every set and by both rules."]
     return [*lines, *(["", f"Not measured yet: {'; '.join(missing)}."] if missing else [])]
