@@ -47,7 +47,7 @@ JUDGED = 400               # people whose lists are looked at
 LISTED = 10                # places of these
 SURE = 2.0                 # standard errors that lists must be worse by
 BROKEN = 1.5               # times the error of the trial
-BEHIND = 10                # priority of what computes, as `nice` counts: a tenth of a core if both are wanted
+BEHIND = 19                # priority of what computes, as `nice` counts: the lowest that still gets on a little
 THREADS = max(1, cores() // 2)      # the others are for whoever answers
 
 Masks = dict[str, NDArray[np.bool_]]
