@@ -47,7 +47,7 @@ JUDGED = 400               # people whose lists are looked at
 LISTED = 10                # places of these
 SURE = 2.0                 # standard errors that lists must be worse by
 BROKEN = 1.5               # times the error of the trial
-BEHIND = 10                # priority of what computes, as `nice` counts: a tenth of a core if both are wanted
+BEHIND = 10                # priority of what computes, as `nice` counts: with 19, on a busy machine, it hardly gets on
 THREADS = max(1, cores() // 2)      # the others are for whoever answers
 
 Masks = dict[str, NDArray[np.bool_]]
@@ -155,7 +155,7 @@ _pool: ThreadPoolExecutor | None = None
 
 def _step_back() -> None:
     """This thread, those that it starts, and those that algebra has started already, where threads have priorities of
-    their own; elsewhere the whole process. Not SCHED_IDLE: on a machine that is always busy a refit would never end."""
+    their own; elsewhere the whole process. Not SCHED_IDLE: on a machine that is always busy a refit would not end."""
     if sys.platform != "linux":
         if hasattr(os, "nice"):
             os.nice(BEHIND)
