@@ -276,7 +276,7 @@ def test_every_array_of_factors_and_attributes_is_looked_at(tied, tmp_path):
     before = path.read_bytes()
     for name, array in storage.read(path)[1].items():
         changes = [become(name, lambda a: a[..., None]), become(name, lambda a: a.astype(np.float16))]
-        optional = name.endswith(("attribute_weights", "turn")) or "factors" in name and name.endswith(".usual")
+        optional = name.endswith(("attribute_weights", "turn")) or ("factors" in name and name.endswith(".usual"))
         if not optional:                                            # not every model has them
             changes.append(lambda m, a, name=name: a.pop(name))
         if array.size:
