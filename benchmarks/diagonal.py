@@ -38,13 +38,16 @@ def main(n: int) -> None:
 
 class Steps:
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
         self.wall, self.cores = time.perf_counter(), time.process_time()
 
     def __call__(self, what: str) -> None:
         wall, cores = time.perf_counter() - self.wall, time.process_time() - self.cores
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(f"{wall:8.1f} s  {cores:8.1f} s of cores  {memory:5.1f} GB  {what}", flush=True)
-        self.__init__()          # type: ignore[misc]
+        self.begin()
 
 
 if __name__ == "__main__":

@@ -371,8 +371,8 @@ def test_inner_products_of_embeddings_sort_as_choices_do():
         scores = exact.vectors @ exact.embedding(user, user_domain=home)
         place = [data["books"].items.code(r.item) for r in wanted]
         np.testing.assert_allclose(scores[place], [r.score for r in wanted], atol=2e-3)
-    assert repr(short) == (f"Embeddings of 'books': 150 items, 41 numbers each; {short.agreement:.0%} of the first 10 "
-                           "are those of recommend")
+    assert repr(short) == ("Embeddings of 'books': 150 items, 41 numbers each; "
+                           f"{short.agreement:.0%} of the first 10 are those of recommend")
     table = exact.to_arrow()
     assert table.column_names == ["item_id", "title", "vector"]
     assert len(table) == data["books"].n_items
