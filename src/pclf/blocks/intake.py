@@ -19,8 +19,9 @@ from pclf.blocks.block import Block
 from pclf.blocks.catalogue import Catalogue, Numbers, part_of, without_users
 from pclf.data.columns import Coded, check_present, numbers, python_values
 from pclf.data.domain import Domain, merged, repeated_pairs, titles_of
+from pclf.data.events import CLUSTERS, Urn
 from pclf.data.files import as_whole_numbers, is_text
-from pclf.data.parts import RatingFiles
+from pclf.data.parts import RatingFiles, with_drawn
 from pclf.data.ratings import Ratings
 from pclf.data.scale import Scale, written
 from pclf.data.vocabulary import Vocabulary, hashes
@@ -31,10 +32,11 @@ from pclf.problem import Layout, Problem, View
 RECORD = np.dtype([("key", "<u8"), ("item", "<i4"), ("rating", "<u2")])      # a rating, in a spool
 KINDS = ("ratings", "id", "length", "text")                                  # of spools
 MOST = 1 << 16            # different ratings of a domain
+NOTHING = np.empty(0, np.int32), np.empty(0, np.int32)
 LARGEST_PART = 4096       # parts at most: their numbers have two bytes, and files cost
 
 Advance = Callable[..., None]
-Sized = Callable[[Ratings, int, int], int]      # items, ratings and users -> blocks
+Sized = Callable[[Ratings, int, int], int]      # items, ratings, with absences of events, and users -> blocks
 
 
 @dataclass
@@ -170,7 +172,7 @@ def take_in(files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advanc
     spools.folder.mkdir(parents=True)
     found = [_read(files, z, name, spools, advance) for z, name in enumerate(files.paths)]
     ratings = items_of(files, found)
-    ends = block_ends(spools, ratings, found, sized)
+    ends = block_ends(files, spools, ratings, found, sized)
     builder = Builder(files, spools, ratings, found)
     total = builder.nothing(ends)
     for b in range(len(ends)):
@@ -189,10 +191,11 @@ def check_parts(n_parts: int) -> None:
         raise EngineError(f"there must be 1 to {LARGEST_PART:,} parts; got {n_parts:,}.")
 
 
-def block_ends(spools: Spools, ratings: Ratings, found: Sequence[Found], sized: Sized) -> Numbers:
+def block_ends(files: RatingFiles, spools: Spools, ratings: Ratings, found: Sequence[Found], sized: Sized) -> Numbers:
     """The part behind the last one of each block."""
     n_users = spools.n_parts * sum(len(np.unique(spools.ratings(0, z)["key"])) for z in range(len(found)))
-    n_blocks = min(spools.n_parts, max(1, sized(ratings, int(sum(f.item_counts.sum() for f in found)), n_users)))
+    n_learned = with_drawn({f.name: f.item_counts.sum() for f in found}, files.events)
+    n_blocks = min(spools.n_parts, max(1, sized(ratings, n_learned, n_users)))
     return (np.arange(1, n_blocks + 1) * spools.n_parts // n_blocks).astype(np.int64)
 
 
@@ -200,7 +203,7 @@ def catalogue_of(ratings: Ratings, kinds: tuple[str, ...], ends: Numbers, total:
     """What all blocks have in common, from what their answers add up to."""
     part_users, part_ratings, block_rows, *counts = total
     overlap = ratings.shared_users and block_rows.sum() < part_users.sum()
-    counted = list(zip(counts[::2], counts[1::2], strict=True))
+    counted = list(zip(counts[::3], counts[1::3], counts[2::3], strict=True))
     return Catalogue(without_users(ratings, part_users.sum(axis=0), part_ratings.sum(axis=0), counted), kinds,
                      bool(overlap), part_users, part_ratings, ends, block_rows)
 
@@ -248,7 +251,7 @@ def items_of(files: RatingFiles, found: Sequence[Found]) -> Ratings:
         where = f"domain {own.name!r}"
         scale = own.scale or Scale.infer(list(own.ratings), where)
         domains[own.name] = Domain(own.name, empty, items, none, none, np.empty(0, np.uint8), scale,
-                                   titles_of(items, files.titles_of(own.name), where))
+                                   titles_of(items, files.titles_of(own.name), where), own.name in files.events)
     return files.with_attributes(Ratings(domains, files.levels or 0, files.shared_users, files.shared_items))
 
 
@@ -262,13 +265,15 @@ class Builder:
         self.kinds = tuple(["str"] * len(kinds) if files.shared_users and len(set(kinds)) > 1 else kinds)
         self.positions = [d.scale.locate(np.array(list(f.ratings)))[0]
                           for d, f in zip(self.domains, found, strict=True)]
+        self.urns = {z: Urn.of(d, CLUSTERS) for z, d in enumerate(self.domains) if d.events}
         layout = Layout(1, tuple(View(d.name, (z,), 1) for z, d in enumerate(self.domains)))
         self.whole, self.engine = Problem.of(ratings, layout), CpuEngine()
 
     def nothing(self, ends: Numbers) -> list[Numbers]:
-        """Users and ratings of each part, rows of each block, and of each domain ratings by item and by value: none."""
+        """Users and ratings of each part, rows of each block, and of each domain ratings by item and by value, and
+        absences by item: none."""
         shape = self.spools.n_parts, len(self.domains)
-        counts = [np.zeros(n, np.int64) for d in self.domains for n in (d.n_items, len(d.scale))]
+        counts = [np.zeros(n, np.int64) for d in self.domains for n in (d.n_items, len(d.scale), d.n_items)]
         return [np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(len(ends), np.int64), *counts]
 
     def block(self, folder: Path, number: int, ends: Numbers) -> list[Numbers]:
@@ -280,10 +285,11 @@ class Builder:
         for part in parts_of_block(ends, number):
             for z in range(n_domains):
                 domain, keys = self._part(part, z)
-                self._append(block, z, domain, keys)
+                absent = self._append(block, z, domain, keys)
                 users[part, z], ratings[part, z] = len(keys), len(domain)
-                counts[2 * z] += domain.item_counts
-                counts[2 * z + 1] += domain.value_counts
+                for count, more in zip(counts[3 * z:3 * z + 3], (domain.item_counts, domain.value_counts, absent),
+                                       strict=True):
+                    count += more
             block = replace(block, n_users=tuple(users.sum(axis=0).tolist()),
                             n_ratings=tuple(ratings.sum(axis=0).tolist()))
         if self.ratings.shared_users:
@@ -307,11 +313,11 @@ class Builder:
         repeated = repeated_pairs(Coded(domain.user, users.array()), Coded(domain.item, own.items.array()))
         if repeated is None:
             return domain, keys
-        if self.files.duplicates == "error":
+        policy = self.files.policy(own.name)
+        if policy == "error":
             row = int(repeated.argmax())
             self._refuse(own.name, users.decode([domain.user[row]])[0], own.items.decode([domain.item[row]])[0])
-        domain = merged(domain, self.files.duplicates)
-        return domain, keys
+        return merged(domain, policy), keys
 
     def _ids(self, part: int, z: int, keys: NDArray[np.uint64]) -> Vocabulary:
         import pyarrow as pa
@@ -349,7 +355,15 @@ class Builder:
                     place = f" {users.where(one)} of {part}"
         raise rated_twice(name, user, item, place)
 
-    def _append(self, block: Block, z: int, domain: Domain, keys: NDArray[np.uint64]) -> None:
+    def _append(self, block: Block, z: int, domain: Domain, keys: NDArray[np.uint64]) -> Numbers:
+        """Returns how many absences each item has."""
+        user, item = self.urns[z].absences(domain.user, domain.item, keys) if z in self.urns else NOTHING
+        block.append(z, "absent_user", user + np.int32(block.n_users[z]))
+        block.append(z, "absent_item", item)
+        self._append_ids(block, z, domain, keys)
+        return np.bincount(item, minlength=domain.n_items)
+
+    def _append_ids(self, block: Block, z: int, domain: Domain, keys: NDArray[np.uint64]) -> None:
         block.append(z, "user", domain.user + np.int32(block.n_users[z]))
         block.append(z, "item", domain.item)
         block.append(z, "value", domain.value)

@@ -2,7 +2,7 @@
 
 A part has for each domain a file with a row a user: `user_id`; `items` and `values`, what the user rated, as codes of
 items and positions on the scale; and `membership_0`, `membership_1`, ..., P(k | u) in each restart.
-`factors_0`, ... has, of each fit of factors, the user's row, what is known about them, gain and picks, see
+`factors_0`, ... has, of each fit of factors, the user's row, what is known about them, gain, picks and n_rated, see
 `factors.fitted.DomainFactors`.
 """
 

@@ -35,22 +35,26 @@ class RatingFrames(RatingFiles):
             raise ArgumentError(f"frames have no encoding; got {self.encoding!r}. Leave it out.")
         replace(self.options, **{role: getattr(self, role) for role in ROLES}, scale=self.scale, titles=self.titles,
                 attributes=self.attributes)
+        object.__setattr__(self, "events", self.options.events)
 
     @property
     def options(self) -> RatingFiles:
         """What blocks are built by, without the frames."""
         return RatingFiles({name: name for name in self.paths}, levels=self.levels, shared_users=self.shared_users,
-                           shared_items=self.shared_items, duplicates=self.duplicates)
+                           shared_items=self.shared_items, duplicates=self.duplicates, events=self.events)
 
     @cached_property
     def chosen(self) -> dict[str, Any]:
-        """Of each frame users, items and ratings, under these names."""
+        """Of each frame users, items and ratings, under these names. Of events, each rating is 1."""
         from pyspark.sql import functions
 
         out = {}
         for name, frame in self.paths.items():
-            found = find_columns(frame.columns, self.columns(name), f"the frame of {name!r}")
-            out[name] = frame.select([functions.col(f"`{column.replace('`', '``')}`").alias(role)
+            roles = self.columns(name)
+            found = [functions.col(f"`{column.replace('`', '``')}`")
+                     for column in find_columns(frame.columns, roles, f"the frame of {name!r}")]
+            found += [functions.lit(1.0)] * (len(ROLES) - len(found))
+            out[name] = frame.select([column.alias(role)
                                       for column, role in zip(found, ("user", "item", "rating"), strict=True)])
         return out
 
@@ -58,8 +62,9 @@ class RatingFrames(RatingFiles):
         raise DataError("Spark frames are fitted by engine 'spark' or 'auto'. Collect them first, with toPandas(), for "
                         "other engines.")
 
-    def n_ratings(self) -> int:
-        return sum(int(numbers[0]) for numbers in self._summed)
+    @property
+    def _n_rows(self) -> dict[str, int]:
+        return {name: int(numbers[0]) for name, numbers in zip(self.paths, self._summed, strict=True)}
 
     def fingerprint(self) -> str:
         """A hash of all ratings, in whatever order they come, and of all options."""

@@ -420,9 +420,13 @@ def _domain(name: str, columns: Mapping[str, Coded], scale: Scale | None, duplic
     """One of ratings, or one of events where there are no ratings: those have a scale and a policy of their own."""
     if "rating_col" in columns:
         return domain_of(name, columns, scale, duplicates, titles)
+    check_no_scale(name, scale)
+    return domain_of(name, columns, as_scale((0, 1), name), "last", titles, half_life)
+
+
+def check_no_scale(name: str, scale: Scale | None) -> None:
     if scale is not None:
         raise DataError(f"domain {name!r} has events, which are on no scale; got {scale}. Leave its scale out.")
-    return domain_of(name, columns, as_scale((0, 1), name), "last", titles, half_life)
 
 
 def _of_domain(names: Mapping[str, Column | Wanted], domain: str, domains: Iterable[str],

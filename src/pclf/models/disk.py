@@ -84,13 +84,13 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
         estimate = max(1, files.n_ratings())
         with progress("read ratings", 2 * estimate, unit="ratings", shown=verbose) as advance:
             lists = bool(getattr(model, "lists", False))
-            room = Room(layout, dtype, lists, model._row_on_disk)
+            room = Room(layout, dtype, lists, partial(model._row_on_disk, named))
             sized = workers.sized(memory, room) if n_blocks is None else lambda *_: n_blocks
             catalogue = here.blocks(files, sized, advance, n_parts, workers.take_in)
         if model.n_user_clusters > catalogue.n_users:
             warnings.warn(f"n_user_clusters={model.n_user_clusters} is more than the {catalogue.n_users} users; some "
                           f"clusters will stay empty.", UserWarning, stacklevel=4)
-        n_restarts = model._n_restarts(catalogue.n_ratings)
+        n_restarts = model._n_restarts(catalogue.n_learned)
         steps = n_restarts * model.max_iter
         with progress(f"fit {type(model).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
@@ -179,7 +179,8 @@ class Here:
 
 def _named(files: RatingFiles) -> Ratings:
     """Domains with these names and nothing else, to check settings with before hours are spent."""
-    return Ratings.from_arrays({name: ([0], [0], [1]) for name in files.paths}, scale=(0, 1))
+    made = Ratings.from_arrays({name: ([0], [0], [1]) for name in files.paths}, scale=(0, 1))
+    return replace(made, domains={name: replace(d, events=name in files.events) for name, d in made.domains.items()})
 
 
 def _sample(catalogue: Catalogue, folder: Path, enough: int = SAMPLE) -> Ratings:
@@ -412,13 +413,12 @@ def _with_users(factors: Mapping[str, Factors], data: Ratings,
         for name, own in fit.domains.items():
             rows = kept[names.index(name)][m]
             size, n_about = own.items.shape[1], own.user_weights.shape[0]
-            if rows.shape[1] != size + n_about + 2:
+            if rows.shape[1] != size + n_about + 3:
                 raise ModelFileError(f"users of {name!r} must have the factors of the model; they have others")
-            users, about, gain, picks = np.split(rows, [size, size + n_about, size + n_about + 1], axis=1)
+            users, about, gain, picks, n_rated = np.split(rows, np.cumsum([size, n_about, 1, 1]), axis=1)
             choosers = replace(own.choosers, places=np.zeros((len(rows), len(own.choosers.variance))))
-            n_rated = np.bincount(data[name].user, minlength=len(rows))
             domains[name] = replace(own, users=np.ascontiguousarray(users), user_about=about, choosers=choosers,
-                                    n_rated=n_rated, gain=gain[:, 0], picks=picks[:, 0])
+                                    n_rated=n_rated[:, 0].astype(np.int64), gain=gain[:, 0], picks=picks[:, 0])
         made[id(fit)] = replace(fit, domains=domains)
     return {name: made[id(fit)] for name, fit in factors.items()}
 
