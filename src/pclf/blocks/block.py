@@ -16,15 +16,16 @@ from pclf.problem import Problem, row_keys
 
 TYPES = {"user": np.int32, "item": np.int32, "value": np.uint8, "key": np.uint64, "row": np.int32, "id": np.int64,
          "text": np.uint8, "text_end": np.int64, "groups": np.int64, "member": np.uint8, "tiles": np.int64,
-         "index": np.int32, "spans": np.int64, "absent_user": np.int32, "absent_item": np.int32}
+         "index": np.int32, "spans": np.int64, "absent_user": np.int32, "absent_item": np.int32,
+         "weight": np.float32}
 
 
 @dataclass(frozen=True)
 class Block:
     """Columns of each domain: user, item and value of ratings, by user; key and id of users, by key; an index.
 
-    Of events, there are absences beside them, absent_user and absent_item, which clusters see. Where people are shared,
-    `row` says which of them a user is.
+    An event has a weight. Beside events are the absences that clusters see: absent_user and absent_item. Where people
+    are shared, `row` says which of them a user is.
     """
 
     folder: Path

@@ -324,8 +324,8 @@ class Finish(NamedTuple):
 
 
 def finished(catalogue: Catalogue, blocks: Path, b: int, n_threads: int, finish: Finish) -> list[Floats]:
-    """Of each domain what is kept of the users of a block: row, what is known about them, gain, picks, and how much they
-    rated, absences among it. (U, W)"""
+    """Of each domain what is kept of the users of a block: row, what is known about them, gain, picks, and how much
+    they rated, absences among it. (U, W)"""
     _, plan, given, rows = finish
     out: list[list[Floats]] = [[] for _ in plan.names]
     for group in groups_of(catalogue, blocks, b, n_threads, rows, plan, given.at):

@@ -53,7 +53,7 @@ class Urn:
     seed: np.uint64
 
     @classmethod
-    def of(cls, domain: Domain, seed: int, weight: NDArray[np.float64] | None = None) -> "Urn":
+    def of(cls, domain: Domain, seed: int, weight: NDArray[np.floating] | None = None) -> "Urn":
         """weight: how often each item is drawn; equally often without. Domains draw each for itself."""
         order = np.argsort(domain.items.keys(), kind="stable")
         ends = np.cumsum(np.ones(len(order)) if weight is None else weight[order])

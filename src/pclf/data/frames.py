@@ -45,7 +45,7 @@ class RatingFrames(RatingFiles):
 
     @cached_property
     def chosen(self) -> dict[str, Any]:
-        """Of each frame users, items and ratings, under these names. Of events, each rating is 1."""
+        """Of each frame users, items and ratings, and strengths of events, under these names. See `parts.whole`."""
         from pyspark.sql import functions
 
         out = {}
@@ -53,9 +53,10 @@ class RatingFrames(RatingFiles):
             roles = self.columns(name)
             found = [functions.col(f"`{column.replace('`', '``')}`")
                      for column in find_columns(frame.columns, roles, f"the frame of {name!r}")]
-            found += [functions.lit(1.0)] * (len(ROLES) - len(found))
-            out[name] = frame.select([column.alias(role)
-                                      for column, role in zip(found, ("user", "item", "rating"), strict=True)])
+            if name in self.events:
+                found = [*found[:2], functions.lit(1.0), *(found[2:] or [functions.lit(1.0)])]
+            out[name] = frame.select([column.alias(role) for column, role in
+                                      zip(found, ("user", "item", "rating", "weight"), strict=False)])
         return out
 
     def read(self) -> Ratings:
@@ -75,7 +76,7 @@ class RatingFrames(RatingFiles):
         """How many rows each frame has, and two sums over hashes of them."""
         from pyspark.sql import functions as f
 
-        return [tuple(frame.select(f.xxhash64("user", "item", "rating").alias("hash")).agg(
+        return [tuple(frame.select(f.xxhash64(*frame.columns).alias("hash")).agg(
             f.count("*"), f.bit_xor("hash"), f.sum(f.pmod("hash", f.lit(PRIME)))).first())
             for frame in self.chosen.values()]
 

@@ -15,14 +15,13 @@ import numpy as np
 from pclf.data import files
 from pclf.data.columns import Coded, as_arrow, columns_by_name
 from pclf.data.events import DRAWN
-from pclf.data.ratings import Ratings, check_no_scale
+from pclf.data.ratings import Column, Ratings, Wanted, check_no_scale, roles_of
 from pclf.data.scale import Scale, as_scale, check_levels
 from pclf.data.tables import attributes_of
 from pclf.errors import DataError, UnknownNameError, brief, did_you_mean
 
-Column = str | Mapping[str, str] | None
 POLICIES = ("error", "last", "mean")
-ROLES = ("user_col", "item_col", "rating_col")
+ROLES = ("user_col", "item_col", "rating_col", "weight_col")
 LINE = 20          # bytes of a line of text, about
 PACKED = 4         # times that text is longer than what it is packed into, about
 
@@ -32,13 +31,15 @@ class RatingFiles:
     """Ratings on disk: for each domain a file, a folder of files, or a pattern such as "films/2024-*.parquet".
 
     The parts of a folder are read in the order of their names; names that begin with a dot or a low line are skipped.
-    events: the domains without ratings, whose rows say who did what. The other fields are those of `Ratings.from_files`.
+    events: the domains without ratings, whose rows say who did what. weight_col: the strengths of these. The other
+    fields are those of `Ratings.from_files`.
     """
 
     paths: Mapping[str, str | os.PathLike[str]]
     user_col: Column = None
     item_col: Column = None
     rating_col: Column = None
+    weight_col: Wanted = False
     encoding: str = "utf-8"
     scale: Any = None
     levels: int | None = None
@@ -58,14 +59,14 @@ class RatingFiles:
         if self.levels is not None:
             check_levels(self.levels)
         object.__setattr__(self, "events", (self.events,) if isinstance(self.events, str) else tuple(self.events))
-        named = [self.scale, self.titles, self.attributes, self.user_col, self.item_col, self.rating_col]
+        named = [self.scale, self.titles, self.attributes]
         for name in (name for given in named if isinstance(given, Mapping) for name in given):
             if name not in self.paths:
                 raise UnknownNameError(did_you_mean(name, self.paths, "domain"))
-        for name in self.events:
-            if name not in self.paths:
-                raise UnknownNameError(did_you_mean(name, self.paths, "domain in events"))
-            check_no_scale(name, as_scale(self.scale, name))
+        for name in self.paths:
+            self.columns(name)                          # names that are not there are refused
+            if name in self.events:
+                check_no_scale(name, as_scale(self.scale, name))
 
     def parts(self, domain: str) -> list[Path]:
         """The files of a domain, in the order in which they are read."""
@@ -73,8 +74,7 @@ class RatingFiles:
 
     def columns(self, domain: str) -> dict[str, str | None]:
         """The column of each role, None where it is found by the usual names. Events have no ratings."""
-        given = {role: getattr(self, role) for role in (ROLES[:2] if domain in self.events else ROLES)}
-        return {role: column.get(domain) if isinstance(column, Mapping) else column for role, column in given.items()}
+        return roles_of({role: getattr(self, role) for role in ROLES}, domain, self.paths, self.events)
 
     def scale_of(self, domain: str) -> Scale | None:
         return as_scale((0, 1) if domain in self.events else self.scale, domain)
@@ -91,11 +91,11 @@ class RatingFiles:
         return given
 
     def batches(self, domain: str) -> Iterator[tuple[Path, list[Coded]]]:
-        """Users, items and ratings of some rows, and the file that they are in. Of events, each rating is 1."""
+        """Users, items and ratings of some rows, and strengths of events, and the file that they are in."""
         for part in self.parts(domain):
             if part.stat().st_size:                       # an empty part is what a job without rows leaves
                 for columns in files.batches(part, self.columns(domain), self.encoding):
-                    yield part, with_ratings(columns)
+                    yield part, whole(columns, domain in self.events)
 
     def read(self) -> Ratings:
         """All of them, in memory."""
@@ -142,10 +142,13 @@ class RatingFiles:
         return replace(ratings, domains=domains, attributes=known)
 
 
-def with_ratings(columns: list[Coded]) -> list[Coded]:
-    """Users, items and ratings: where there are none, they are events."""
-    return columns if len(columns) == len(ROLES) else [
-        *columns, Coded(np.zeros(len(columns[0]), np.int32), np.ones(1), columns[0].rows, columns[0].line)]
+def whole(columns: list[Coded], events: bool) -> list[Coded]:
+    """Users, items and ratings; of events, each rating is 1, and so is each strength where there is no column."""
+    if not events:
+        return columns
+    user, item, *weight = columns
+    one = Coded(np.zeros(len(user), np.int32), np.ones(1), user.rows, user.line)
+    return [user, item, one, *(weight or [one])]
 
 
 def with_drawn(n: Mapping[str, int], events: Collection[str]) -> int:

@@ -116,8 +116,8 @@ def fill_exponential(key: Array, seed: Any, out: Array) -> None:
 def draw(key: Array, n: Array, seed: Any, order: Array, ends: Array, out: Array) -> None:
     """Draws n[i] of some items for each user i, each from the seed, the user's key and the number of the draw alone.
 
-    Item order[j] is drawn as often as ends[j] is above ends[j - 1]. What is drawn is the user times the number of items,
-    and the item.
+    Item order[j] is drawn as often as ends[j] is above ends[j - 1]. What is drawn is the user times the number of
+    items, and the item.
     """
     at, n_items = 0, len(order)
     for i in range(len(key)):

@@ -190,23 +190,25 @@ def _sample(catalogue: Catalogue, folder: Path, enough: int = SAMPLE) -> Ratings
              if catalogue.parts(b).start < share * catalogue.n_parts]
     domains = {}
     for z, (name, d) in enumerate(catalogue.ratings.domains.items()):
-        users, user, item, value = ([part[z][column] for part in parts] for column in range(4))
+        users, user, item, value, weight = ([part[z][column] for part in parts] for column in range(5))
         starts = np.cumsum([0, *map(len, users)]).tolist()
         domains[name] = replace(d, users=Vocabulary([id for own in users for id in own.ids]),
                                 user=np.concatenate([own + np.int32(start) for own, start in
                                                      zip(user, starts[:-1], strict=True)]),
-                                item=np.concatenate(item), value=np.concatenate(value))
+                                item=np.concatenate(item), value=np.concatenate(value),
+                                weight=np.concatenate(weight) if d.events else None)
     return replace(catalogue.ratings, domains=domains)
 
 
 def _beginning(block: Block, catalogue: Catalogue, share: float) -> list[tuple[Any, ...]]:
-    """The users of a block whose hashes are in the first share of all: ids, user, item and value, for each domain."""
+    """The users of a block whose hashes are in the first share of all: ids, user, item, value and weight, for each
+    domain."""
     out = []
     for z, kind in enumerate(catalogue.id_kinds):
         keys = block.column(z, "key")
         n = len(keys) if share >= 1 else int(np.searchsorted(keys, np.uint64(share * 2**64)))
         stop = int(np.searchsorted(block.column(z, "user"), n))
-        columns = (np.array(block.column(z, column)[:stop]) for column in ("user", "item", "value"))
+        columns = (np.array(block.column(z, column)[:stop]) for column in ("user", "item", "value", "weight"))
         out.append((block.ids(z, slice(0, n), kind), *columns))
     return out
 
@@ -255,17 +257,19 @@ def write_block(folder: Path, b: int, rules: Sequence[SpreadUsers], engines: Seq
     for part, (start, stop) in zip(parts, pairwise(ends), strict=True):
         for z, kind in enumerate(catalogue.id_kinds):
             users = slice(int(start[z]), int(stop[z]))
-            own = _part(block, z, users, kind, [member[user_rows[z][users]] for member in rows],
+            own = _part(block, z, users, kind, catalogue.domains[z].events,
+                        [member[user_rows[z][users]] for member in rows],
                         {m: kept[users] for m, kept in factors[z].items()})
             out[part, z] = np.frombuffer(bytes.fromhex(own.write(path_of(folder, z, part))), np.uint8)
     return out
 
 
-def _part(block: Block, z: int, users: slice, kind: str, rows: Sequence[Floats],
+def _part(block: Block, z: int, users: slice, kind: str, events: bool, rows: Sequence[Floats],
           factors: Mapping[int, Floats]) -> PartFile:
     start, stop = np.searchsorted(block.column(z, "user"), [users.start, users.stop])
-    user, item, value = (block.column(z, name)[start:stop] for name in ("user", "item", "value"))
-    return PartFile(block.ids(z, users, kind), user - np.int32(users.start), item, value, rows, factors)
+    user, item, value, weight = (block.column(z, name)[start:stop] for name in ("user", "item", "value", "weight"))
+    return PartFile(block.ids(z, users, kind), user - np.int32(users.start), item, value, rows, factors,
+                    weight if events else None)
 
 
 def _write_shared(model: "Mixture", people: People, key: str | bytes | None) -> None:

@@ -85,7 +85,7 @@ class Learner:
             done = level > 0
             user, item = user[done], item[done]
             weight = draw_weights(np.bincount(item, minlength=d.n_items), self.hyper.draw)
-            drawn = (Urn.of(d, seed, weight).absences(user, item, d.users.keys()) if self.model._by_id else
+            drawn = (Urn.of(d, seed, weight).absences(user, item, d.users.keys()) if self.model._draws_by_id else
                      absences(user, item, d.n_items, np.random.default_rng(seed), weight / weight.sum()))
             level = np.repeat(np.array([1, 0], np.uint8), [len(user), len(drawn[0])])
             user, item = np.concatenate([user, drawn[0]]), np.concatenate([item, drawn[1]])
@@ -96,7 +96,7 @@ class Learner:
         return Source(name, user, item, level, d.n_users, d.n_items, len(d.scale), int(d.events),
                       ratings.user_rows[z] if ties.people else apart[0][z],
                       ratings.item_rows[z] if ties.things else apart[1][z], attributes,
-                      keys=d.items.keys() if self.model._by_id else None)
+                      keys=d.items.keys() if self.model._draws_by_id else None)
 
     def n_factors(self, n: int) -> int:
         """How many axes so many ratings get."""

@@ -146,7 +146,8 @@ class PCLF(Mixture, Recommender):
         known, streams = as_ratings(data), random_numbers(random_state)
         self._check_settings(known)
         split_rng, trial_rng, factor_rng = streams.spawn(3)
-        ratings, layout, annealing = with_absences(known, split_rng, self._by_id), self._layout(known), Annealing.of(self)
+        ratings = with_absences(known, split_rng, self._draws_by_id)
+        layout, annealing = self._layout(known), Annealing.of(self)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         rows_machine = engines.for_rows(machine, max(len(d.scale) for d in known.domains.values()))
         restarts, learner = self._n_restarts(ratings.n_ratings), Learner(self, known, rows_machine)
@@ -191,7 +192,7 @@ class PCLF(Mixture, Recommender):
                     advance(0, "lists")
                     everybody = chosen_in(known, getattr(machine, "n_threads", None))
                     sample = everybody
-                    if self._by_id:
+                    if self._draws_by_id:
                         sample = everybody.ordered([d.users.keys() for d in known.domains.values()])
                     lists = Lists(learn_from(everybody, sample, seed=factor_seed,
                                              previous=None if before is None else before.choice,
@@ -254,7 +255,7 @@ class PCLF(Mixture, Recommender):
                   trial_seed: int) -> tuple[Any, int]:
         if not self._learns(known):
             return None, self.max_iter
-        annealing, some = Annealing.of(self), with_absences(sample(), split_rng, self._by_id)
+        annealing, some = Annealing.of(self), with_absences(sample(), split_rng, self._draws_by_id)
         part, held_out = weights.hold_out_of_each(weights.some_users(some, split_rng), split_rng)
         first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, [], self.early_stopping)
         learner = Learner(self, some, Cores(getattr(machine, "n_threads", cores())))
