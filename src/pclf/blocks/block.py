@@ -75,8 +75,8 @@ class Block:
     def _counted(self, z: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """As many ratings as clusters see, of which nothing is said."""
         n = self.n_ratings[z] + len(self.column(z, "absent_user"))
-        none = np.empty(0, np.int32)
-        return none, none, np.broadcast_to(np.uint8(0), n)
+        user, item, value = (np.broadcast_to(np.zeros(1, TYPES[name]), n) for name in ("user", "item", "value"))
+        return user, item, value
 
     def ids(self, z: int, users: slice, kind: str) -> Vocabulary:
         """The ids of some users of a domain."""
