@@ -7,7 +7,7 @@ reads the ratings once, and nothing that a block answers grows with the number o
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -92,9 +92,9 @@ class Group:
     """Some people of a block, with their ratings, in memory."""
 
     def __init__(self, plan: Plan, ratings: Ratings, block: Block, users: Sequence[slice], cores: Cores,
-                 urns: Mapping[str, Urn], kept: Sequence[Floats] | None) -> None:
+                 urn: Callable[[str], Urn], kept: Sequence[Floats] | None) -> None:
         self.plan, self.ratings, self.block, self.users, self.cores = plan, ratings, block, users, cores
-        self.urns = urns                 # of domains of events
+        self.urn = urn                   # of a domain of events
         self.kept = kept                 # of each domain: row and trust of every user, (U, D + 1)
         self.rows: list[Floats] = []     # the same after a step
 
@@ -113,7 +113,7 @@ class Group:
     def absences(self, source: Source) -> Pairs:
         """Those among the events of a domain."""
         z = list(self.ratings.domains).index(source.name)
-        return self.urns[source.name].absences(source.user, source.item, self.block.column(z, "key")[self.users[z]])
+        return self.urn(source.name).absences(source.user, source.item, self.block.column(z, "key")[self.users[z]])
 
     @cached_property
     def choices(self) -> list[Source]:
@@ -192,8 +192,7 @@ def groups_of(catalogue: Catalogue, blocks: Path, b: int, n_threads: int, rows: 
     """The people of a block, as many parts of them at a time as make `TOGETHER` ratings, with their absences."""
     block, ratings, cores = block_of(catalogue, blocks, b), catalogue.ratings, Cores(n_threads)
     names = list(ratings.domains)
-    urns = {name: Urn.of(d, plan.seed, draw_weights(d.item_counts, plan.draw))
-            for name in plan.names if (d := ratings[name]).events}
+    urn = cache(lambda name: Urn.of(ratings[name], plan.seed, draw_weights(ratings[name].item_counts, plan.draw)))
     kept = np.memmap(_rows_path(rows, b, at), np.float64, "r") if at else None
     start, each = 0, [1 + DRAWN * d.events for d in ratings.domains.values()]
     for users in slices_of(catalogue, b, TOGETHER, each):
@@ -204,7 +203,7 @@ def groups_of(catalogue: Catalogue, blocks: Path, b: int, n_threads: int, rows: 
                 stop = start + (some.stop - some.start) * width
                 own.append(np.array(kept[start:stop]).reshape(-1, width))
                 start = stop
-        yield Group(plan, ratings, block, users, cores, urns, own or None)
+        yield Group(plan, ratings, block, users, cores, urn, own or None)
 
 
 def patterns(group: Group, given: Given) -> Answers:
