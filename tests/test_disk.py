@@ -699,7 +699,7 @@ def test_the_command_line_fits_from_folders_and_streams_lists(small, tmp_path, c
     assert pclf_command(["report", tmp_path / "model", "--out", tmp_path / "report.html"]) == 1
     assert pclf_command(["fit", *told, "--out", tmp_path / "other", "--memory", "4GB"]) == 2
     other = ["fit", *told, "--out", tmp_path / "other", "--engine", "disk", "--model", "RMGM"]
-    assert pclf_command([*other, "--work", tmp_path / "work", "--events"]) == 2
+    assert pclf_command([*other, "--work", tmp_path / "work", "--time-col", "when"]) == 2
     assert pclf_command(other) == 2
 
 

@@ -32,6 +32,7 @@ SMALL = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spar
          "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2",
          "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.log.level": "OFF"}
 PEOPLE = (True, False)
+SHORT = {"bridges": ("people",), "max_iter": 2, "hyper": {"sweeps": 2}, "lists": True}
 FEW = 6          # iterations: each is a job of Spark
 
 
@@ -148,6 +149,25 @@ def test_factors_learned_by_executors_are_those_of_disk_and_memory(spark, tmp_pa
         assert of_memory.std() > 0.1, "a model that says the same of everything would agree with anything"
         for other in others:
             assert np.abs(other - of_memory).max() < CLOSE
+
+
+def test_events_learned_by_executors_are_those_of_disk_and_memory(spark, tmp_path):
+    """Clusters and lists of events with strengths, beside ratings by the same people."""
+    arrays = by_item(catalogues(*PEOPLE))
+    options = {"events": ("books",), "weight_col": "rating", "shared_users": True}
+    frames = pclf.spark.RatingFrames(frames_of(spark, arrays), **options)
+    paths = written(tmp_path / "in", arrays)
+    three = by_spark(spark, with_factors(**SHORT), frames, tmp_path / "work", n_parts=10, n_blocks=3)
+    two = fitted(with_factors(**SHORT), pclf.RatingFiles(paths, **options), tmp_path / "disk", n_parts=10, n_blocks=2)
+    whole = with_factors(**SHORT, start="memberships by id").fit(pclf.Ratings.from_files(paths, **options), n_threads=1)
+    for of_memory, *others in zip(*(said(m, arrays) for m in (whole, two, three)), strict=True):
+        assert of_memory.std() > 0.01, "a model that says the same of everything would agree with anything"
+        for other in others:
+            assert np.abs(other - of_memory).max() < CLOSE
+    users = list(dict.fromkeys(arrays["films"][0]))
+    want, *got = (m.recommend("books", users, n=10).scores for m in (whole, two, three))
+    assert all(np.abs(scores - want).max() < CLOSE for scores in got)
+    assert three.data_["books"].usual_strength == whole.data_["books"].usual_strength
 
 
 def test_lists_learned_by_executors_are_those_of_disk(spark, tmp_path, monkeypatch):

@@ -16,14 +16,16 @@ from pclf.problem import Problem, row_keys
 
 TYPES = {"user": np.int32, "item": np.int32, "value": np.uint8, "key": np.uint64, "row": np.int32, "id": np.int64,
          "text": np.uint8, "text_end": np.int64, "groups": np.int64, "member": np.uint8, "tiles": np.int64,
-         "index": np.int32, "spans": np.int64}
+         "index": np.int32, "spans": np.int64, "absent_user": np.int32, "absent_item": np.int32,
+         "weight": np.float32}
 
 
 @dataclass(frozen=True)
 class Block:
     """Columns of each domain: user, item and value of ratings, by user; key and id of users, by key; an index.
 
-    Where people are shared, `row` says which of them a user is.
+    An event has a weight. Beside events are the absences that clusters see: absent_user and absent_item. Where people
+    are shared, `row` says which of them a user is.
     """
 
     folder: Path
@@ -43,25 +45,38 @@ class Block:
             np.ascontiguousarray(values, TYPES[name]).tofile(file)
 
     def problem(self, whole: Problem, to_levels: Sequence[NDArray[np.uint8]], tied: bool, overlap: bool,
-                keyed: bool = False) -> Problem:
-        """The ratings of this block under a layout.
+                keyed: bool = False, rated: bool = True) -> Problem:
+        """The ratings of this block under a layout, with absences among events.
 
         whole: the same for items. tied: whether the users of domains that have one id have one row. overlap: whether
-        some have.
+        some have. rated: without the ratings themselves otherwise; there is an index of them.
         """
         domains = range(len(self.n_users))
         ends = np.cumsum([0, *self.n_users]).tolist()
         rows = [self.column(z, "row") if tied else np.arange(a, b, dtype=np.int32)
                 for z, (a, b) in enumerate(pairwise(ends))]
         n_rows = self.n_rows if tied else ends[-1]
-        value = [self.column(z, "value") for z in domains]
+        user, item, value = zip(*(self._learned(z) if rated else self._counted(z) for z in domains), strict=True)
         level = [v if len(table) == whole.n_levels and (table == np.arange(len(table))).all() else table[v]
-                 for table, v in zip(to_levels, value, strict=True)]
+                 for table, v in zip(to_levels, value, strict=True)] if rated else value
         return replace(
-            whole, n_users=n_rows, user=tuple(self.column(z, "user") for z in domains),
-            item=tuple(self.column(z, "item") for z in domains), level=tuple(level), user_rows=tuple(rows),
+            whole, n_users=n_rows, user=user, item=item, level=tuple(level), user_rows=tuple(rows),
             user_groups=((0, n_rows),) if (tied and overlap) or len(ends) == 2 else tuple(pairwise(ends)),
             user_keys=row_keys([self.column(z, "key") for z in domains], rows, tied) if keyed else None)
+
+    def _learned(self, z: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """User, item and value of what clusters see."""
+        user, item, value = (self.column(z, name) for name in ("user", "item", "value"))
+        who, what = (self.column(z, name) for name in ("absent_user", "absent_item"))
+        if not len(who):
+            return user, item, value
+        return np.concatenate([user, who]), np.concatenate([item, what]), np.append(value, np.zeros(len(who), np.uint8))
+
+    def _counted(self, z: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """As many ratings as clusters see, of which nothing is said."""
+        n = self.n_ratings[z] + len(self.column(z, "absent_user"))
+        user, item, value = (np.broadcast_to(np.zeros(1, TYPES[name]), n) for name in ("user", "item", "value"))
+        return user, item, value
 
     def ids(self, z: int, users: slice, kind: str) -> Vocabulary:
         """The ids of some users of a domain."""
@@ -100,11 +115,16 @@ def block_of(catalogue: Catalogue, folder: Path, b: int) -> Block:
     return Block(folder / f"{b:05d}", tuple(n_users), tuple(n_ratings), int(catalogue.block_rows[b]))
 
 
-def slices_of(catalogue: Catalogue, b: int, together: int) -> Iterator[list[slice]]:
+def slices_of(catalogue: Catalogue, b: int, together: int,
+              each: Sequence[int] | None = None) -> Iterator[list[slice]]:
     """The users of a block, as many parts of them at a time as make so many ratings: where they are, in each domain. A
-    person is in one part, whatever the domains."""
+    person is in one part, whatever the domains.
+
+    each: what a rating of each domain counts, if not 1.
+    """
     parts = catalogue.parts(b)
-    group = np.cumsum(catalogue.part_ratings[parts.start:parts.stop].sum(axis=1)) // together
+    ratings = catalogue.part_ratings[parts.start:parts.stop]
+    group = np.cumsum(ratings.sum(axis=1) if each is None else ratings @ np.array(each)) // together
     ends = np.cumsum(catalogue.part_users[parts.start:parts.stop], axis=0)[np.append(np.diff(group) > 0, True)]
     start = np.zeros_like(ends[0])
     for stop in ends:

@@ -16,7 +16,7 @@ from pclf.blocks.block import Block, block_of, same_people, slices_of
 from pclf.blocks.catalogue import Catalogue
 from pclf.choice.crossing import SOURCE, TARGET
 from pclf.choice.items import CORE, TIES
-from pclf.choice.rows import Rows, as_rows, grades
+from pclf.choice.rows import Rows, as_rows, weighed
 from pclf.choice.sums import Answers, Chosen, Question
 from pclf.data.ratings import Ratings
 
@@ -101,7 +101,8 @@ class Graded(Sequence[Rows]):
         if z not in self._rows:
             start, stop = np.searchsorted(self.block.column(z, "user"), [users.start, users.stop])
             user, item, value = (self.block.column(z, name)[start:stop] for name in ("user", "item", "value"))
-            self._rows[z] = as_rows(user - np.int32(users.start), item, grades(d)[value],
+            weight = self.block.column(z, "weight")[start:stop] if d.events else None
+            self._rows[z] = as_rows(user - np.int32(users.start), item, weighed(d, value, weight),
                                     (users.stop - users.start, d.n_items))
         return self._rows[z]
 

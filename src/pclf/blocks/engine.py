@@ -62,10 +62,10 @@ class BlockEngine:
         """Start counts by hash of the ids: the same as those of `name` by id in memory."""
         if name == "posteriors":
             return self._sum(0, np.float64, "drawn", seeds_of_posteriors(self.problem, rng))
-        domains = list(self.catalogue.ratings.domains.values())
-        of_level = [np.bincount(levels, d.value_counts, self.problem.n_levels)
+        domains = self.catalogue.domains
+        of_level = [np.bincount(levels, d.learned_values, self.problem.n_levels)
                     for levels, d in zip(self.to_levels, domains, strict=True)]
-        items, tables = memberships_of_items(self.problem, [d.item_counts for d in domains], of_level, rng)
+        items, tables = memberships_of_items(self.problem, [d.learned_items for d in domains], of_level, rng)
         counts = self._sum(0, np.float64, "spread", rng.integers(2**64, dtype=np.uint64)).users
         return Stats(counts, items, tables, 0.0)
 
@@ -80,11 +80,11 @@ class BlockEngine:
         return (getattr(self, question)(b, *arguments) for b in range(self.catalogue.n_blocks))
 
     def drawn(self, b: int, seeds: NDArray[np.uint64]) -> Arrays:
-        problem = self._problem(b, keyed=True)
+        problem = self._problem(b, keyed=True, rated=True)
         return self._kept(b, 0, problem, posteriors_from(seeds, problem, self.n_threads))
 
     def spread(self, b: int, seed: np.uint64) -> Arrays:
-        problem = self._problem(b, keyed=True)
+        problem = self._problem(b, keyed=True, rated=True)
         users = np.zeros((problem.n_users, self.layout.n_user_clusters))
         assert problem.user_keys is not None
         spread(users, counts_of_users(problem), problem.user_keys, seed)
@@ -149,8 +149,8 @@ class BlockEngine:
         out: Floats = joint(counts, users.strength, users.mean, problem.user_groups, total)
         return out.astype(self.cpu.dtype, copy=False)
 
-    def _problem(self, b: int, keyed: bool = False) -> Problem:
-        return self._block(b).problem(self.problem, self.to_levels, self.tied, self.catalogue.overlap, keyed)
+    def _problem(self, b: int, keyed: bool = False, rated: bool = False) -> Problem:
+        return self._block(b).problem(self.problem, self.to_levels, self.tied, self.catalogue.overlap, keyed, rated)
 
     def _block(self, b: int) -> Block:
         return block_of(self.catalogue, self.blocks, b)

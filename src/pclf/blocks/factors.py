@@ -7,7 +7,7 @@ reads the ratings once, and nothing that a block answers grows with the number o
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pclf.blocks.block import Block, block_of, same_people, slices_of
 from pclf.blocks.catalogue import Catalogue
+from pclf.data.events import DRAWN, Pairs, Urn
 from pclf.data.ratings import Ratings
 from pclf.engines import Lists
 from pclf.engines.cpu_rows import Cores
@@ -31,7 +32,7 @@ from pclf.factors.meeting import Items, Met, better_choices, choices_of, meeting
 from pclf.factors.population import Moments, Population, trusted_squares
 from pclf.factors.rows import Floats, normals, tilts
 from pclf.factors.side import Side
-from pclf.factors.source import Counts, Source, Ties
+from pclf.factors.source import Counts, Source, Ties, draw_weights
 from pclf.factors.start import Start
 from pclf.storage import read_arrays, write_atomically
 
@@ -53,6 +54,8 @@ class Plan:
 
     names: tuple[str, ...]
     ties: Ties
+    seed: int = 0                                    # of the absences among events
+    draw: float = 0.0                                # the power of an item's events by which they are drawn
     shapes: tuple[int, ...] = ()                     # T, a domain
     size: int = 0                                    # factors
     patterns: tuple[tuple[int, ...], ...] = ()       # the domains that somebody has ratings in, and in no others
@@ -89,13 +92,32 @@ class Group:
     """Some people of a block, with their ratings, in memory."""
 
     def __init__(self, plan: Plan, ratings: Ratings, block: Block, users: Sequence[slice], cores: Cores,
-                 kept: Sequence[Floats] | None) -> None:
+                 urn: Callable[[str], Urn], kept: Sequence[Floats] | None) -> None:
         self.plan, self.ratings, self.block, self.users, self.cores = plan, ratings, block, users, cores
+        self.urn = urn                   # of a domain of events
         self.kept = kept                 # of each domain: row and trust of every user, (U, D + 1)
         self.rows: list[Floats] = []     # the same after a step
 
     @cached_property
     def sources(self) -> list[Source]:
+        """Ratings, and events with their absences."""
+        out = []
+        for s in self.choices:
+            if s.least:
+                user, item = self.absences(s)
+                s = replace(s, user=np.concatenate([s.user, user]), item=np.concatenate([s.item, item]),
+                            level=np.append(s.level, np.zeros(len(user), np.uint8)))
+            out.append(s)
+        return out
+
+    def absences(self, source: Source) -> Pairs:
+        """Those among the events of a domain."""
+        z = list(self.ratings.domains).index(source.name)
+        return self.urn(source.name).absences(source.user, source.item, self.block.column(z, "key")[self.users[z]])
+
+    @cached_property
+    def choices(self) -> list[Source]:
+        """Ratings and events: what people chose."""
         out, names = [], list(self.ratings.domains)
         things, people = things_of(self.ratings, self.plan.ties), None
         if self.plan.ties.people:
@@ -109,15 +131,20 @@ class Group:
                                  for column in ("user", "item", "value"))
             n = some.stop - some.start
             person = np.arange(start, start + n) if people is None else people[z]
-            out.append(Source(name, user - np.int32(some.start), item, level, n, d.n_items, len(d.scale), 0,
+            out.append(Source(name, user - np.int32(some.start), item, level, n, d.n_items, len(d.scale), int(d.events),
                               person.astype(np.int32), things[z]))
             start += n
         return out
 
+    def n_rated(self, z: int) -> NDArray[np.int64]:
+        """How much each user of a domain rated, absences among it."""
+        s = self.sources[z]
+        return np.bincount(s.user, minlength=s.n_users)
+
     def choosing(self, domains: Sequence[int]) -> tuple[Lists, Lists, Floats]:
         """Who chose what in domains that are analysed together, by person and by thing; choices of each person, a
         domain a column."""
-        tied, some = self.plan.ties.choices, [self.sources[z] for z in domains]
+        tied, some = self.plan.ties.choices, [self.choices[z] for z in domains]
         people = [s.person if tied else np.arange(s.n_users, dtype=np.int32) for s in some]
         things = [s.thing if tied else np.arange(s.n_items, dtype=np.int32) for s in some]
         n_people, n_things = (1 + max(int(rows.max(initial=-1)) for rows in side) for side in (people, things))
@@ -134,7 +161,7 @@ class Group:
             by_person, _, _ = self.choosing(domains)
             choice = Choice(given[f"chosen.{k}"], given[f"chosen variance.{k}"])
             stand = np.column_stack([np.ones(len(by_person.n_chosen)), choice.of_all(by_person, self.cores)])
-            out += [stand[self.sources[z].person] if self.plan.ties.choices else stand for z in domains]
+            out += [stand[self.choices[z].person] if self.plan.ties.choices else stand for z in domains]
         return out
 
 
@@ -162,12 +189,13 @@ def answer(catalogue: Catalogue, blocks: Path, b: int, n_threads: int, rows: Pat
 
 def groups_of(catalogue: Catalogue, blocks: Path, b: int, n_threads: int, rows: Path, plan: Plan,
               at: int) -> Iterator[Group]:
-    """The people of a block, as many parts of them at a time as make `TOGETHER` ratings."""
+    """The people of a block, as many parts of them at a time as make `TOGETHER` ratings, with their absences."""
     block, ratings, cores = block_of(catalogue, blocks, b), catalogue.ratings, Cores(n_threads)
     names = list(ratings.domains)
+    urn = cache(lambda name: Urn.of(ratings[name], plan.seed, draw_weights(ratings[name].item_counts, plan.draw)))
     kept = np.memmap(_rows_path(rows, b, at), np.float64, "r") if at else None
-    start = 0
-    for users in slices_of(catalogue, b, TOGETHER):
+    start, each = 0, [1 + DRAWN * d.events for d in ratings.domains.values()]
+    for users in slices_of(catalogue, b, TOGETHER, each):
         own: list[Floats] = []
         for name, t in zip(plan.names, plan.shapes, strict=False):
             if kept is not None:
@@ -175,15 +203,20 @@ def groups_of(catalogue: Catalogue, blocks: Path, b: int, n_threads: int, rows: 
                 stop = start + (some.stop - some.start) * width
                 own.append(np.array(kept[start:stop]).reshape(-1, width))
                 start = stop
-        yield Group(plan, ratings, block, users, cores, own or None)
+        yield Group(plan, ratings, block, users, cores, urn, own or None)
 
 
 def patterns(group: Group, given: Given) -> Answers:
     """How many people have ratings in each set of domains, numbered by bits."""
-    n, found = len(group.plan.names), np.zeros(1 + max(int(s.person.max(initial=-1)) for s in group.sources), np.int64)
-    for z, s in enumerate(group.sources):
+    n, found = len(group.plan.names), np.zeros(1 + max(int(s.person.max(initial=-1)) for s in group.choices), np.int64)
+    for z, s in enumerate(group.choices):
         found[s.person] |= 1 << z
     return [np.bincount(found, minlength=1 << n)]
+
+
+def drawn(group: Group, given: Given) -> Answers:
+    """How often each item of each domain of events was drawn as an absence."""
+    return [np.bincount(group.absences(s)[1], minlength=s.n_items) for s in group.choices if s.least]
 
 
 def turned(group: Group, given: Given) -> Answers:
@@ -267,9 +300,9 @@ def step(group: Group, given: Given) -> Side:
 def met(group: Group, given: Given) -> Answers:
     """Of each domain the sums of `meeting`, and what the usual of `Placed` is made of: sums over ratings."""
     out: Answers = []
-    for z, s in enumerate(group.sources):
+    for z in range(len(group.sources)):
         lists, users, tastes, items = _meeting(group, given, z)
-        n_rated, n = np.bincount(s.user, minlength=s.n_users), lists[0].n_chosen + FEW
+        n_rated, n = group.n_rated(z), lists[0].n_chosen + FEW
         picks = better_choices(lists[0], users, items, group.cores)
         out += [*meeting(*lists, users, tastes, items, group.cores),
                 np.array([n_rated @ (picks / n), n_rated @ (FEW / n), n_rated.sum()])]
@@ -286,11 +319,12 @@ class Finish(NamedTuple):
 
     def width(self, z: int) -> int:
         """Numbers that are kept of a user."""
-        return self.plan.shapes[z] + self.plan.size + len(self.given[f"weights.{z}"]) + 2
+        return self.plan.shapes[z] + self.plan.size + len(self.given[f"weights.{z}"]) + 3
 
 
 def finished(catalogue: Catalogue, blocks: Path, b: int, n_threads: int, finish: Finish) -> list[Floats]:
-    """Of each domain what is kept of the users of a block: row, what is known about them, gain and picks. (U, W)"""
+    """Of each domain what is kept of the users of a block: row, what is known about them, gain, picks, and how much
+    they rated, absences among it. (U, W)"""
     _, plan, given, rows = finish
     out: list[list[Floats]] = [[] for _ in plan.names]
     for group in groups_of(catalogue, blocks, b, n_threads, rows, plan, given.at):
@@ -298,7 +332,7 @@ def finished(catalogue: Catalogue, blocks: Path, b: int, n_threads: int, finish:
             lists, users, tastes, items = _meeting(group, given, z)
             of_all = Met(given[f"company.{z}"], np.zeros(()), float(given[f"usual.{z}"][0]))
             gain, picks = of_all.gains(lists[0], users, tastes, items, group.cores)
-            out[z].append(np.column_stack([users, about, gain, picks]).astype(np.float32))
+            out[z].append(np.column_stack([users, about, gain, picks, group.n_rated(z)]).astype(np.float32))
     return [np.concatenate(own) for own in out]
 
 
@@ -312,23 +346,28 @@ def memory_of(n_items: int, n_ratings: int, size: int) -> int:
 class Spread:
     """Everybody, in blocks, for `factors.learn.fit`. rows: a folder for rows of people, and where a run stands."""
 
-    def __init__(self, engine: "BlockEngine", names: Sequence[str], ties: Ties, rows: Path) -> None:
+    def __init__(self, engine: "BlockEngine", names: Sequence[str], ties: Ties, rows: Path, seed: int,
+                 draw: float) -> None:
+        """seed, draw: of the absences among events, see `Plan`."""
         self.engine, self.rows = engine, rows
         self.ratings = engine.catalogue.ratings
         rows.mkdir(parents=True, exist_ok=True)
+        self.plan = Plan(tuple(names), ties, seed, draw)
         things, all_names = things_of(self.ratings, ties), list(self.ratings.domains)
+        absent = self._drawn()
         nobody, none = np.empty(0, np.int32), np.empty(0, np.uint8)
         sources: list[Source] = []
         for name in names:
             z, d = all_names.index(name), self.ratings[name]
             known = self.ratings.attributes.of(name) if self.ratings.attributes is not None and (
                 ties.attributes or ties.inside) else None
+            values, items = d.value_counts.copy(), d.item_counts
+            if d.events:
+                values[0], items = absent[name].sum(), items + absent[name]
             sources.append(Source(
-                name, nobody, nobody, none, int(engine.catalogue.part_users[:, z].sum()), d.n_items, len(d.scale), 0,
-                nobody, things[z], known, Counts(d.value_counts, d.item_counts, d.item_counts),
-                d.items.keys()))
+                name, nobody, nobody, none, int(engine.catalogue.part_users[:, z].sum()), d.n_items, len(d.scale),
+                int(d.events), nobody, things[z], known, Counts(values, items, d.item_counts), d.items.keys()))
         self.sources: Sequence[Source] = sources
-        self.plan = Plan(tuple(names), ties)
         self.given = Given(0, {})
         self.cores = Cores(engine.n_threads)
 
@@ -339,6 +378,18 @@ class Spread:
             for whole, more in zip(total, own, strict=True):
                 whole += more
         return total
+
+    def _drawn(self) -> Arrays:
+        """How often each item of each domain of events was drawn."""
+        sizes = {name: d.n_items for name in self.plan.names if (d := self.ratings[name]).events}
+        if not sizes:
+            return {}
+        path = self.rows / "drawn"
+        if not path.exists():
+            found = self.ask(drawn, Given(0, {}), [np.zeros(n) for n in sizes.values()])
+            write_atomically(path, {str(i): own.astype(np.int64) for i, own in enumerate(found)}, {}, force=True)
+        arrays = read_arrays(path)[0]
+        return {name: arrays[str(i)] for i, name in enumerate(sizes)}
 
     def about(self, ties: Ties, hyper: Hyper, seed: int, start: Start | None) -> About:
         path = self.rows / "about"
@@ -694,7 +745,7 @@ def _meeting(group: Group, given: Given, z: int) -> tuple[tuple[Lists, Lists], F
     t, weights = group.plan.shapes[z], given[f"weights.{z}"]
     users = np.ascontiguousarray(group.kept[z][:, :-1])
     items = Items(given[f"items.{z}"], given[f"new.{z}"], t, int(given["n_attribute"][0]))
-    return choices_of(group.sources[z], group.cores), users, users[:, t:] - weights[0, t:], items
+    return choices_of(group.choices[z], group.cores), users, users[:, t:] - weights[0, t:], items
 
 
 def _block_diagonal(parts: Sequence[Floats]) -> Floats:

@@ -16,25 +16,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf.blocks.block import Block
-from pclf.blocks.catalogue import Catalogue, Numbers, part_of, without_users
+from pclf.blocks.catalogue import Catalogue, Numbers, Totals, part_of, without_users
+from pclf.blocks.strengths import HALVES, Middle, lower_halves, upper_halves
 from pclf.data.columns import Coded, check_present, numbers, python_values
 from pclf.data.domain import Domain, merged, repeated_pairs, titles_of
+from pclf.data.events import CLUSTERS, Urn
 from pclf.data.files import as_whole_numbers, is_text
-from pclf.data.parts import RatingFiles
+from pclf.data.parts import RatingFiles, with_drawn
 from pclf.data.ratings import Ratings
 from pclf.data.scale import Scale, written
+from pclf.data.times import strengths
 from pclf.data.vocabulary import Vocabulary, hashes
 from pclf.engines.cpu import CpuEngine
 from pclf.errors import DataError, EngineError, brief
 from pclf.problem import Layout, Problem, View
 
 RECORD = np.dtype([("key", "<u8"), ("item", "<i4"), ("rating", "<u2")])      # a rating, in a spool
-KINDS = ("ratings", "id", "length", "text")                                  # of spools
+KINDS = ("ratings", "weight", "id", "length", "text")                        # of spools
 MOST = 1 << 16            # different ratings of a domain
+NOTHING = np.empty(0, np.int32), np.empty(0, np.int32)
 LARGEST_PART = 4096       # parts at most: their numbers have two bytes, and files cost
 
+COUNTS = 4                # arrays of counts of each domain, see `Builder.nothing`
+
+Middles = dict[int, Middle]                     # of each domain of events
 Advance = Callable[..., None]
-Sized = Callable[[Ratings, int, int], int]      # items, ratings and users -> blocks
+Sized = Callable[[Ratings, int, int], int]      # items, ratings, with absences of events, and users -> blocks
 
 
 @dataclass
@@ -52,7 +59,7 @@ class Found:
 
     def take(self, columns: Sequence[Coded], where: str) -> "Batch":
         """A batch of ratings, checked. where: the part that it is of."""
-        users, items, ratings = columns
+        users, items, ratings, *weights = columns
         check_present(users, f"{where}: user ids")
         check_present(items, f"{where}: item ids")
         values = numbers(ratings, where)
@@ -70,7 +77,7 @@ class Found:
         counts = np.bincount(item, minlength=len(self.items))
         counts[:len(self.item_counts)] += self.item_counts
         self.item_counts = counts
-        return Batch(keys, users, item, of_rating)
+        return Batch(keys, users, item, of_rating, strengths(weights[0], where).astype(np.float32) if weights else None)
 
     def check_any(self) -> None:
         if not self.items:
@@ -103,6 +110,7 @@ class Batch(NamedTuple):
     users: Coded
     item: NDArray[np.int64]
     rating: NDArray[np.int64]
+    weight: NDArray[np.float32] | None          # of events
 
 
 class Spools:
@@ -111,12 +119,16 @@ class Spools:
     def __init__(self, folder: Path, n_parts: int) -> None:
         self.folder, self.n_parts = folder, n_parts
 
-    def add(self, z: int, key: NDArray[np.uint64], item: NDArray[Any], rating: NDArray[Any]) -> None:
+    def add(self, z: int, key: NDArray[np.uint64], item: NDArray[Any], rating: NDArray[Any],
+            weight: NDArray[np.float32] | None) -> None:
         records = np.empty(len(key), RECORD)
         records["key"], records["item"], records["rating"] = key, item, rating
         for part, some in self._split(key):
             with self._path(part, z, "ratings").open("ab") as file:
                 records[some].tofile(file)
+            if weight is not None:
+                with self._path(part, z, "weight").open("ab") as file:
+                    weight[some].tofile(file)
 
     def add_ids(self, z: int, key: NDArray[np.uint64], ids: Any) -> None:
         """Whole numbers as they are; texts as lengths and bytes."""
@@ -133,6 +145,9 @@ class Spools:
 
     def ratings(self, part: int, z: int) -> NDArray[Any]:
         return self._read(part, z, "ratings", RECORD)
+
+    def weights(self, part: int, z: int) -> NDArray[Any]:
+        return self._read(part, z, "weight", np.dtype(np.float32))
 
     def ids(self, part: int, z: int) -> Any:
         """As an array of whole numbers, or as an Arrow array of texts. An id is there once for each batch it was in."""
@@ -170,7 +185,7 @@ def take_in(files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advanc
     spools.folder.mkdir(parents=True)
     found = [_read(files, z, name, spools, advance) for z, name in enumerate(files.paths)]
     ratings = items_of(files, found)
-    ends = block_ends(spools, ratings, found, sized)
+    ends = block_ends(files, spools, ratings, found, sized)
     builder = Builder(files, spools, ratings, found)
     total = builder.nothing(ends)
     for b in range(len(ends)):
@@ -181,7 +196,12 @@ def take_in(files: RatingFiles, folder: Path, n_parts: int, sized: Sized, advanc
             whole += own
         advance(int(answer[1].sum()), "blocks")
     shutil.rmtree(folder / "spool")
-    return catalogue_of(ratings, builder.kinds, ends, total)
+
+    def asked(middles: Middles) -> Sequence[Numbers]:
+        answers = [lower_of(folder, middles, b) for b in range(len(ends))]
+        return [np.sum(own, axis=0) for own in zip(*answers, strict=True)]
+
+    return catalogue_of(ratings, builder.kinds, ends, total, asked)
 
 
 def check_parts(n_parts: int) -> None:
@@ -189,20 +209,33 @@ def check_parts(n_parts: int) -> None:
         raise EngineError(f"there must be 1 to {LARGEST_PART:,} parts; got {n_parts:,}.")
 
 
-def block_ends(spools: Spools, ratings: Ratings, found: Sequence[Found], sized: Sized) -> Numbers:
+def block_ends(files: RatingFiles, spools: Spools, ratings: Ratings, found: Sequence[Found], sized: Sized) -> Numbers:
     """The part behind the last one of each block."""
     n_users = spools.n_parts * sum(len(np.unique(spools.ratings(0, z)["key"])) for z in range(len(found)))
-    n_blocks = min(spools.n_parts, max(1, sized(ratings, int(sum(f.item_counts.sum() for f in found)), n_users)))
+    n_learned = with_drawn({f.name: f.item_counts.sum() for f in found}, files.events)
+    n_blocks = min(spools.n_parts, max(1, sized(ratings, n_learned, n_users)))
     return (np.arange(1, n_blocks + 1) * spools.n_parts // n_blocks).astype(np.int64)
 
 
-def catalogue_of(ratings: Ratings, kinds: tuple[str, ...], ends: Numbers, total: Sequence[Numbers]) -> Catalogue:
-    """What all blocks have in common, from what their answers add up to."""
+def catalogue_of(ratings: Ratings, kinds: tuple[str, ...], ends: Numbers, total: Sequence[Numbers],
+                 asked: Callable[[Middles], Sequence[Numbers]]) -> Catalogue:
+    """What all blocks have in common, from what their answers add up to. asked: the sum of `lower_of` of all blocks."""
     part_users, part_ratings, block_rows, *counts = total
     overlap = ratings.shared_users and block_rows.sum() < part_users.sum()
-    counted = list(zip(counts[::2], counts[1::2], strict=True))
-    return Catalogue(without_users(ratings, part_users.sum(axis=0), part_ratings.sum(axis=0), counted), kinds,
-                     bool(overlap), part_users, part_ratings, ends, block_rows)
+    middles = {z: Middle.of(upper) for z, upper in enumerate(counts[3::COUNTS]) if len(upper)}
+    usual = dict.fromkeys(range(len(kinds)), 1.0)
+    if middles:
+        usual |= {z: own.median(lower) for (z, own), lower in zip(middles.items(), asked(middles), strict=True)}
+    n_users, n_ratings = (own.sum(axis=0).tolist() for own in (part_users, part_ratings))
+    totals = [Totals(n_users[z], n_ratings[z], items, values, absent, usual[z]) for z, (items, values, absent) in
+              enumerate(zip(*(counts[i::COUNTS] for i in range(3)), strict=True))]
+    return Catalogue(without_users(ratings, totals), kinds, bool(overlap), part_users, part_ratings, ends, block_rows)
+
+
+def lower_of(folder: Path, middles: Middles, b: int) -> list[Numbers]:
+    """What a block says of the strengths in the middle of domains of events."""
+    block = Block(folder / f"{b:05d}", (), (), 0)
+    return [lower_halves(block.column(z, "weight"), middle) for z, middle in middles.items()]
 
 
 def _read(files: RatingFiles, z: int, name: str, spools: Spools, advance: Advance) -> Found:
@@ -210,7 +243,7 @@ def _read(files: RatingFiles, z: int, name: str, spools: Spools, advance: Advanc
     found = Found(name, files.scale_of(name), is_text(files.parts(name)[0]))
     for part, columns in files.batches(name):
         batch = found.take(columns, str(part))
-        spools.add(z, batch.keys[batch.users.codes], batch.item, batch.rating)
+        spools.add(z, batch.keys[batch.users.codes], batch.item, batch.rating, batch.weight)
         spools.add_ids(z, batch.keys, batch.users.distinct)
         advance(len(batch.users), f"reading {name}")
     found.check_any()
@@ -248,7 +281,7 @@ def items_of(files: RatingFiles, found: Sequence[Found]) -> Ratings:
         where = f"domain {own.name!r}"
         scale = own.scale or Scale.infer(list(own.ratings), where)
         domains[own.name] = Domain(own.name, empty, items, none, none, np.empty(0, np.uint8), scale,
-                                   titles_of(items, files.titles_of(own.name), where))
+                                   titles_of(items, files.titles_of(own.name), where), own.name in files.events)
     return files.with_attributes(Ratings(domains, files.levels or 0, files.shared_users, files.shared_items))
 
 
@@ -262,13 +295,16 @@ class Builder:
         self.kinds = tuple(["str"] * len(kinds) if files.shared_users and len(set(kinds)) > 1 else kinds)
         self.positions = [d.scale.locate(np.array(list(f.ratings)))[0]
                           for d, f in zip(self.domains, found, strict=True)]
+        self.urns = {z: Urn.of(d, CLUSTERS) for z, d in enumerate(self.domains) if d.events}
         layout = Layout(1, tuple(View(d.name, (z,), 1) for z, d in enumerate(self.domains)))
         self.whole, self.engine = Problem.of(ratings, layout), CpuEngine()
 
     def nothing(self, ends: Numbers) -> list[Numbers]:
-        """Users and ratings of each part, rows of each block, and of each domain ratings by item and by value: none."""
+        """Users and ratings of each part, rows of each block, and of each domain ratings by item and by value, absences
+        by item, and strengths of events by the upper halves of their bits: none."""
         shape = self.spools.n_parts, len(self.domains)
-        counts = [np.zeros(n, np.int64) for d in self.domains for n in (d.n_items, len(d.scale))]
+        counts = [np.zeros(n, np.int64) for d in self.domains
+                  for n in (d.n_items, len(d.scale), d.n_items, HALVES * d.events)]
         return [np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(len(ends), np.int64), *counts]
 
     def block(self, folder: Path, number: int, ends: Numbers) -> list[Numbers]:
@@ -280,10 +316,13 @@ class Builder:
         for part in parts_of_block(ends, number):
             for z in range(n_domains):
                 domain, keys = self._part(part, z)
-                self._append(block, z, domain, keys)
+                absent = self._append(block, z, domain, keys)
                 users[part, z], ratings[part, z] = len(keys), len(domain)
-                counts[2 * z] += domain.item_counts
-                counts[2 * z + 1] += domain.value_counts
+                for count, more in zip(counts[COUNTS * z:], (domain.item_counts, domain.value_counts, absent),
+                                       strict=False):
+                    count += more
+                if domain.weight is not None:
+                    counts[COUNTS * z + 3] += upper_halves(domain.weight)
             block = replace(block, n_users=tuple(users.sum(axis=0).tolist()),
                             n_ratings=tuple(ratings.sum(axis=0).tolist()))
         if self.ratings.shared_users:
@@ -303,15 +342,16 @@ class Builder:
         users = self._ids(part, z, keys)
         order = np.argsort(user, kind="stable")                      # ratings of a user stay in the order of the files
         domain = replace(own, users=users, user=user[order].astype(np.int32), item=records["item"][order],
-                         value=self.positions[z][records["rating"]][order])
+                         value=self.positions[z][records["rating"]][order],
+                         weight=self.spools.weights(part, z)[order] if own.events else None)
         repeated = repeated_pairs(Coded(domain.user, users.array()), Coded(domain.item, own.items.array()))
         if repeated is None:
             return domain, keys
-        if self.files.duplicates == "error":
+        policy = self.files.policy(own.name)
+        if policy == "error":
             row = int(repeated.argmax())
             self._refuse(own.name, users.decode([domain.user[row]])[0], own.items.decode([domain.item[row]])[0])
-        domain = merged(domain, self.files.duplicates)
-        return domain, keys
+        return merged(domain, policy), keys
 
     def _ids(self, part: int, z: int, keys: NDArray[np.uint64]) -> Vocabulary:
         import pyarrow as pa
@@ -336,7 +376,7 @@ class Builder:
     def _refuse(self, name: str, user: Any, item: Any) -> None:
         """An error about a pair that is rated twice, with the file and the row, which are looked for again."""
         seen, place = 0, ""
-        for part, (users, items, _) in self.files.batches(name):
+        for part, (users, items, *_) in self.files.batches(name):
             same = [np.isin(column.codes, [code for code, value in enumerate(python_values(column.distinct))
                                            if str(value) == str(wanted)])
                     for column, wanted in ((users, user), (items, item))]
@@ -349,7 +389,17 @@ class Builder:
                     place = f" {users.where(one)} of {part}"
         raise rated_twice(name, user, item, place)
 
-    def _append(self, block: Block, z: int, domain: Domain, keys: NDArray[np.uint64]) -> None:
+    def _append(self, block: Block, z: int, domain: Domain, keys: NDArray[np.uint64]) -> Numbers:
+        """Returns how many absences each item has."""
+        user, item = self.urns[z].absences(domain.user, domain.item, keys) if z in self.urns else NOTHING
+        block.append(z, "absent_user", user + np.int32(block.n_users[z]))
+        block.append(z, "absent_item", item)
+        if domain.weight is not None:
+            block.append(z, "weight", domain.weight)
+        self._append_ids(block, z, domain, keys)
+        return np.bincount(item, minlength=domain.n_items)
+
+    def _append_ids(self, block: Block, z: int, domain: Domain, keys: NDArray[np.uint64]) -> None:
         block.append(z, "user", domain.user + np.int32(block.n_users[z]))
         block.append(z, "item", domain.item)
         block.append(z, "value", domain.value)

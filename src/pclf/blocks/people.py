@@ -1,9 +1,9 @@
 """People: the users of a fitted model in Parquet parts, each found by a hash of the id.
 
 A part has for each domain a file with a row a user: `user_id`; `items` and `values`, what the user rated, as codes of
-items and positions on the scale; and `membership_0`, `membership_1`, ..., P(k | u) in each restart.
-`factors_0`, ... has, of each fit of factors, the user's row, what is known about them, gain and picks, see
-`factors.fitted.DomainFactors`.
+items and positions on the scale; of events their `strengths`; and `membership_0`, `membership_1`, ..., P(k | u) in each
+restart. `factors_0`, ... has, of each fit of factors, the user's row, what is known about them, gain, picks and
+n_rated, see `factors.fitted.DomainFactors`.
 """
 
 import hashlib
@@ -37,6 +37,7 @@ class PartFile:
     value: NDArray[np.uint8]
     memberships: Sequence[Floats]   # (U, K) a restart
     factors: Mapping[int, Floats] = field(default_factory=dict)      # (U, W) of each fit of factors that has the domain
+    weight: NDArray[np.float32] | None = None       # (n,) of events
 
     def write(self, path: Path) -> str:
         """Returns the checksum."""
@@ -47,6 +48,8 @@ class PartFile:
         columns = {"user_id": self.users.arrow if len(self.users) else pa.array([], pa.int64()),
                    "items": pa.ListArray.from_arrays(pa.array(ends), pa.array(self.item)),
                    "values": pa.ListArray.from_arrays(pa.array(ends), pa.array(self.value))}
+        if self.weight is not None:
+            columns["strengths"] = pa.ListArray.from_arrays(pa.array(ends), pa.array(self.weight))
         for name, rows in [*((f"membership_{m}", own) for m, own in enumerate(self.memberships)),
                            *((f"factors_{m}", own) for m, own in self.factors.items())]:
             flat = pa.array(np.ascontiguousarray(rows, np.float32).ravel())
@@ -57,8 +60,10 @@ class PartFile:
         return checksum(path)
 
     @classmethod
-    def read(cls, path: Path, seal: str, n_members: int, n_clusters: int, widths: Mapping[int, int]) -> "PartFile":
-        """What a file holds, if it is the one that was written. widths: of what is kept of each fit of factors."""
+    def read(cls, path: Path, seal: str, n_members: int, n_clusters: int, widths: Mapping[int, int],
+             events: bool) -> "PartFile":
+        """What a file holds, if it is the one that was written. widths: of what is kept of each fit of factors. events:
+        whether the domain has these, with strengths."""
         import pyarrow.parquet as pq
 
         if not path.is_file():
@@ -67,12 +72,14 @@ class PartFile:
             raise ModelFileError(f"{path} was altered after it was saved: its checksum does not match. Save it again.")
         with opening(path):
             table = pq.read_table(path).combine_chunks()
-            check_names("a part", table.column_names, ["user_id", "items", "values", *(
+            lists = ["items", "values", *["strengths"] * events]
+            check_names("a part", table.column_names, ["user_id", *lists, *(
                 f"membership_{m}" for m in range(n_members)), *(f"factors_{m}" for m in widths)])
-            ids, items, values = (_whole(table[name]) for name in ("user_id", "items", "values"))
-            lengths = np.diff(items.offsets.to_numpy())
-            if not np.array_equal(lengths, np.diff(values.offsets.to_numpy())):
-                raise ModelFileError("items and values must be equally many")
+            ids, *rated = (_whole(table[name]) for name in ("user_id", *lists))
+            lengths = np.diff(rated[0].offsets.to_numpy())
+            if not all(np.array_equal(lengths, np.diff(own.offsets.to_numpy())) for own in rated[1:]):
+                raise ModelFileError(f"{' and '.join(lists)} must be equally many")
+            item, value, *weight = (own.flatten().to_numpy() for own in rated)
 
             def numbers(name: str, width: int) -> Floats:
                 if not len(table):
@@ -86,7 +93,7 @@ class PartFile:
                                       high=FAR, shape={"users": len(table), "numbers": width})
                        for m, width in widths.items()}
             user = np.repeat(np.arange(len(table), dtype=np.int32), lengths)
-            return cls(Vocabulary(ids), user, items.flatten().to_numpy(), values.flatten().to_numpy(), rows, factors)
+            return cls(Vocabulary(ids), user, item, value, rows, factors, *weight)
 
 
 @dataclass(frozen=True)
@@ -109,10 +116,11 @@ class People:
         for z, (name, d) in enumerate(self.catalogue.ratings.domains.items()):
             path = path_of(self.folder, z, number)
             widths = {m: own[z] for m, own in enumerate(self.widths) if own[z]}
-            found = PartFile.read(path, self.seals[number][z], self.n_members, self.n_clusters, widths)
+            found = PartFile.read(path, self.seals[number][z], self.n_members, self.n_clusters, widths, d.events)
             factors.append(dict(found.factors))
             with opening(path):
-                domains[name] = replace(d, users=found.users, user=found.user, item=found.item, value=found.value)
+                domains[name] = replace(d, users=found.users, user=found.user, item=found.item, value=found.value,
+                                        weight=found.weight)
             for member, own in zip(rows, found.memberships, strict=True):
                 member.append(own)
         return replace(self.catalogue.ratings, domains=domains), rows, factors

@@ -82,13 +82,13 @@ class Work:
                                   f"changed, or read with other options. Give another folder for work, or remove "
                                   f"this one.")
             if catalogue.n_blocks >= min(catalogue.n_parts, sized(
-                    catalogue.ratings, catalogue.n_ratings, catalogue.n_users)):
+                    catalogue.ratings, catalogue.n_learned, catalogue.n_users)):
                 advance(2 * catalogue.n_ratings, "blocks are there")
                 return catalogue
             path.unlink()                                    # there is less memory than there was
         for old in ("blocks", "runs", "model"):
             shutil.rmtree(self.folder / old, ignore_errors=True)
-        n_parts = n_parts or min(LARGEST_PART, max(1, -(-files.n_ratings() // PART)))
+        n_parts = n_parts or min(LARGEST_PART, max(1, -(-files.n_learned() // PART)))
         try:
             catalogue = take_in(files, self.folder / "blocks", n_parts, sized, advance)
             catalogue.save(path, {"files": seal})

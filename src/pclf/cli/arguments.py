@@ -77,14 +77,11 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
                 duplicates=duplicates != "error", encoding=encoding != "utf-8", events=events, time_col=time_col,
                 weight_col=weight_col, half_life=half_life is not None, skip_bad=skip_bad)
         return datasets.load(files[0])
-    paths = pairs(files, "files of ratings")
-    of_events = list(paths) if events else [name for name, file in paths.items() if file.endswith(":events")]
-    if len(of_events) == len(paths):
-        _refuse("events go without", rating_col=rating_col, scale=scale, duplicates=duplicates != "error")
+    paths, of_events = _with_events(files, events, rating_col=rating_col, scale=scale,
+                                    duplicates=duplicates != "error")
     by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
     return Ratings.from_files(
-        {name: file.removesuffix(":events") for name, file in paths.items()}, events=of_events,
-        encoding=_encoding(encoding),
+        paths, events=of_events, encoding=_encoding(encoding),
         user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
         time_col=_wanted(time_col), weight_col=_wanted(weight_col), half_life=half_life,
         scale={name: _scale(name, value) for name, value in by_name.items()} or None, shared_users=shared_users,
@@ -92,6 +89,16 @@ def read_ratings(files: Sequence[str], *, user_col: str | None, item_col: str | 
         attributes=pairs(attributes, "--attributes", example="books=book_facts.csv"),
         user_attributes=pairs(user_attributes, "--user-attributes", example="books=readers.csv"),
         duplicates=duplicates)  # type: ignore[arg-type]    # a word that it does not know is refused there
+
+
+def _with_events(files: Sequence[str], events: bool, **without: Any) -> tuple[dict[str, str], list[str]]:
+    """Paths from NAME=PATH words, and the domains of events: all, or those that end in :events. without: options that
+    go with ratings alone."""
+    paths = pairs(files, "files of ratings")
+    of_events = list(paths) if events else [name for name, file in paths.items() if file.endswith(":events")]
+    if len(of_events) == len(paths):
+        _refuse("events go without", **without)
+    return {name: file.removesuffix(":events") for name, file in paths.items()}, of_events
 
 
 def read_like(data: "Ratings", files: Sequence[str], encoding: str, user_col: str | None = None,
@@ -117,14 +124,15 @@ def rating_files(files: Sequence[str], *, engine: str, user_col: str | None, ite
     """Files, folders and patterns from NAME=PATH words, to be read in parts."""
     from pclf.data.parts import RatingFiles
 
-    paths = pairs(files, "files of ratings")
-    _refuse(f"--engine {engine} goes without", user_attributes=user_attributes,
-            time_col=time_col, weight_col=weight_col, half_life=half_life is not None,
-            events=events or any(path.endswith(":events") for path in paths.values()))
+    paths, of_events = _with_events(files, events, rating_col=rating_col, scale=scale,
+                                    duplicates=duplicates != "error")
+    _refuse(f"--engine {engine} goes without", user_attributes=user_attributes, time_col=time_col,
+            half_life=half_life is not None)
     by_name = pairs(scale, "--scale", "LOW-HIGH", "books=1-10")
     return RatingFiles(
         paths, user_col=_column(user_col), item_col=_column(item_col), rating_col=_column(rating_col),
-        encoding=encoding, scale={name: _scale(name, value) for name, value in by_name.items()} or None,
+        weight_col=_wanted(weight_col), events=tuple(of_events), encoding=encoding,
+        scale={name: _scale(name, value) for name, value in by_name.items()} or None,
         shared_users=shared_users, shared_items=shared_items,
         titles=pairs(titles, "--titles") or None,
         attributes=pairs(attributes, "--attributes", example="books=book_facts.csv") or None,

@@ -560,7 +560,8 @@ def _fit_on_disk(name: str, files: Any, out: Path, engine: str, threads: int | N
            "domains": {name: d.totals.ratings for name, d in model.data_.domains.items()}}   # type: ignore[attr-defined]
     if as_json:
         return _json(row)
-    print(visible(f"{row['model']} of {n:,} ratings in {len(model.data_.domains)} domain(s) -> {out}"))
+    what = "events" if model.data_.events else "ratings"
+    print(visible(f"{row['model']} of {n:,} {what} in {len(model.data_.domains)} domain(s) -> {out}"))
 
 
 def _fitted(model: Any, data: Any, engine: str, threads: int | None, seed: int, before: Any) -> Any:

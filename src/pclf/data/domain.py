@@ -114,6 +114,11 @@ class Domain:
         """How often each value of the scale comes.   (R_z,)"""
         return np.bincount(self.value, minlength=len(self.scale))
 
+    @property
+    def usual_strength(self) -> float:
+        """The strength of the event in the middle; 1 where events have none."""
+        return 1.0 if self.weight is None or not len(self) else float(np.median(self.weight.astype(np.float64)))
+
     def take(self, rows: NDArray[Any]) -> "Domain":
         """Only these ratings, by a mask or by their places; users and items stay."""
         kept = {name: column[rows] for name in ("user", "item", "value", "time", "weight")

@@ -35,31 +35,37 @@ class RatingFrames(RatingFiles):
             raise ArgumentError(f"frames have no encoding; got {self.encoding!r}. Leave it out.")
         replace(self.options, **{role: getattr(self, role) for role in ROLES}, scale=self.scale, titles=self.titles,
                 attributes=self.attributes)
+        object.__setattr__(self, "events", self.options.events)
 
     @property
     def options(self) -> RatingFiles:
         """What blocks are built by, without the frames."""
         return RatingFiles({name: name for name in self.paths}, levels=self.levels, shared_users=self.shared_users,
-                           shared_items=self.shared_items, duplicates=self.duplicates)
+                           shared_items=self.shared_items, duplicates=self.duplicates, events=self.events)
 
     @cached_property
     def chosen(self) -> dict[str, Any]:
-        """Of each frame users, items and ratings, under these names."""
+        """Of each frame users, items and ratings, and strengths of events, under these names. See `parts.whole`."""
         from pyspark.sql import functions
 
         out = {}
         for name, frame in self.paths.items():
-            found = find_columns(frame.columns, self.columns(name), f"the frame of {name!r}")
-            out[name] = frame.select([functions.col(f"`{column.replace('`', '``')}`").alias(role)
-                                      for column, role in zip(found, ("user", "item", "rating"), strict=True)])
+            roles = self.columns(name)
+            found = [functions.col(f"`{column.replace('`', '``')}`")
+                     for column in find_columns(frame.columns, roles, f"the frame of {name!r}")]
+            if name in self.events:
+                found = [*found[:2], functions.lit(1.0), *(found[2:] or [functions.lit(1.0)])]
+            out[name] = frame.select([column.alias(role) for column, role in
+                                      zip(found, ("user", "item", "rating", "weight"), strict=False)])
         return out
 
     def read(self) -> Ratings:
         raise DataError("Spark frames are fitted by engine 'spark' or 'auto'. Collect them first, with toPandas(), for "
                         "other engines.")
 
-    def n_ratings(self) -> int:
-        return sum(int(numbers[0]) for numbers in self._summed)
+    @property
+    def _n_rows(self) -> dict[str, int]:
+        return {name: int(numbers[0]) for name, numbers in zip(self.paths, self._summed, strict=True)}
 
     def fingerprint(self) -> str:
         """A hash of all ratings, in whatever order they come, and of all options."""
@@ -70,7 +76,7 @@ class RatingFrames(RatingFiles):
         """How many rows each frame has, and two sums over hashes of them."""
         from pyspark.sql import functions as f
 
-        return [tuple(frame.select(f.xxhash64("user", "item", "rating").alias("hash")).agg(
+        return [tuple(frame.select(f.xxhash64(*frame.columns).alias("hash")).agg(
             f.count("*"), f.bit_xor("hash"), f.sum(f.pmod("hash", f.lit(PRIME)))).first())
             for frame in self.chosen.values()]
 

@@ -5,21 +5,23 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from pclf.data import files
 from pclf.data.columns import Coded, as_arrow, columns_by_name
-from pclf.data.ratings import Ratings
+from pclf.data.events import DRAWN
+from pclf.data.ratings import Column, Ratings, Wanted, check_no_scale, roles_of
 from pclf.data.scale import Scale, as_scale, check_levels
 from pclf.data.tables import attributes_of
 from pclf.errors import DataError, UnknownNameError, brief, did_you_mean
 
-Column = str | Mapping[str, str] | None
 POLICIES = ("error", "last", "mean")
-ROLES = ("user_col", "item_col", "rating_col")
+ROLES = ("user_col", "item_col", "rating_col", "weight_col")
 LINE = 20          # bytes of a line of text, about
 PACKED = 4         # times that text is longer than what it is packed into, about
 
@@ -29,13 +31,15 @@ class RatingFiles:
     """Ratings on disk: for each domain a file, a folder of files, or a pattern such as "films/2024-*.parquet".
 
     The parts of a folder are read in the order of their names; names that begin with a dot or a low line are skipped.
-    The other fields are those of `Ratings.from_files`.
+    events: the domains without ratings, whose rows say who did what. weight_col: the strengths of these. The other
+    fields are those of `Ratings.from_files`.
     """
 
     paths: Mapping[str, str | os.PathLike[str]]
     user_col: Column = None
     item_col: Column = None
     rating_col: Column = None
+    weight_col: Wanted = False
     encoding: str = "utf-8"
     scale: Any = None
     levels: int | None = None
@@ -44,6 +48,7 @@ class RatingFiles:
     duplicates: Literal["error", "last", "mean"] = "error"
     titles: Mapping[str, Mapping[Any, str] | str | os.PathLike[str]] | None = field(default=None, repr=False)
     attributes: Mapping[str, Any] | None = field(default=None, repr=False)
+    events: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.paths, Mapping) or not self.paths or not all(
@@ -53,22 +58,30 @@ class RatingFiles:
             raise UnknownNameError(did_you_mean(self.duplicates, POLICIES, "policy for duplicates"))
         if self.levels is not None:
             check_levels(self.levels)
-        named = [self.scale, self.titles, self.attributes, self.user_col, self.item_col, self.rating_col]
+        object.__setattr__(self, "events", (self.events,) if isinstance(self.events, str) else tuple(self.events))
+        named = [self.scale, self.titles, self.attributes]
         for name in (name for given in named if isinstance(given, Mapping) for name in given):
             if name not in self.paths:
                 raise UnknownNameError(did_you_mean(name, self.paths, "domain"))
+        for name in self.paths:
+            self.columns(name)                          # names that are not there are refused
+            if name in self.events:
+                check_no_scale(name, as_scale(self.scale, name))
 
     def parts(self, domain: str) -> list[Path]:
         """The files of a domain, in the order in which they are read."""
         return parts_of(self.paths[domain])
 
     def columns(self, domain: str) -> dict[str, str | None]:
-        """The column of each role, None where it is found by the usual names."""
-        given = {role: getattr(self, role) for role in ROLES}
-        return {role: column.get(domain) if isinstance(column, Mapping) else column for role, column in given.items()}
+        """The column of each role, None where it is found by the usual names. Events have no ratings."""
+        return roles_of({role: getattr(self, role) for role in ROLES}, domain, self.paths, self.events)
 
     def scale_of(self, domain: str) -> Scale | None:
-        return as_scale(self.scale, domain)
+        return as_scale((0, 1) if domain in self.events else self.scale, domain)
+
+    def policy(self, domain: str) -> str:
+        """What is done when a user rates an item again. Who does something again did it."""
+        return "last" if domain in self.events else self.duplicates
 
     def titles_of(self, domain: str) -> Mapping[Any, str] | None:
         """{item: title}, from a file where that is given."""
@@ -78,11 +91,11 @@ class RatingFiles:
         return given
 
     def batches(self, domain: str) -> Iterator[tuple[Path, list[Coded]]]:
-        """Users, items and ratings of some rows, and the file that they are in."""
+        """Users, items and ratings of some rows, and strengths of events, and the file that they are in."""
         for part in self.parts(domain):
             if part.stat().st_size:                       # an empty part is what a job without rows leaves
                 for columns in files.batches(part, self.columns(domain), self.encoding):
-                    yield part, columns
+                    yield part, whole(columns, domain in self.events)
 
     def read(self) -> Ratings:
         """All of them, in memory."""
@@ -90,7 +103,16 @@ class RatingFiles:
 
     def n_ratings(self) -> int:
         """How many there are: of Parquet as it says, of text about."""
-        return sum(_n_rows(part) for name in self.paths for part in self.parts(name))
+        return sum(self._n_rows.values())
+
+    def n_learned(self) -> int:
+        """The same, with the absences that are drawn for events, at most."""
+        return with_drawn(self._n_rows, self.events)
+
+    @property
+    def _n_rows(self) -> dict[str, int]:
+        """How many rows each domain has."""
+        return {name: sum(map(_n_rows, self.parts(name))) for name in self.paths}
 
     def fingerprint(self) -> str:
         """A hash of where the files are, how large they are and when they were written, and of all options."""
@@ -118,6 +140,20 @@ class RatingFiles:
         known, domains = attributes_of(self.attributes, ratings.domains, "items", named,
                                        dict.fromkeys(self.paths, self.encoding), rows)
         return replace(ratings, domains=domains, attributes=known)
+
+
+def whole(columns: list[Coded], events: bool) -> list[Coded]:
+    """Users, items and ratings; of events, each rating is 1, and so is each strength where there is no column."""
+    if not events:
+        return columns
+    user, item, *weight = columns
+    one = Coded(np.zeros(len(user), np.int32), np.ones(1), user.rows, user.line)
+    return [user, item, one, *(weight or [one])]
+
+
+def with_drawn(n: Mapping[str, int], events: Collection[str]) -> int:
+    """How many ratings and events there are in all domains, with the absences that are drawn for events, at most."""
+    return sum(int(own) * (1 + DRAWN * (name in events)) for name, own in n.items())
 
 
 def parts_of(path: str | os.PathLike[str]) -> list[Path]:

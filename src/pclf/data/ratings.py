@@ -114,7 +114,7 @@ class Ratings:
                  "weight_col": weight_col}
 
         def read(name: str, frame: Any) -> dict[str, Coded]:
-            roles = _of_domain(names, name, frames, events)
+            roles = roles_of(names, name, frames, events)
             return dict(zip(roles, map(coded, frame_columns(frame, roles, f"domain {name!r}")), strict=True))
 
         return _made(frames, read, "frame", names, **options)
@@ -172,7 +172,7 @@ class Ratings:
                  "weight_col": weight_col}
 
         def read(name: str, path: str | os.PathLike[str]) -> dict[str, Coded]:
-            roles = _of_domain(names, name, paths, events)
+            roles = roles_of(names, name, paths, events)
             return dict(zip(roles, files.read(path, roles, _encoding_of(encoding, name), skip_bad), strict=True))
 
         return _made(paths, read, "path", names, encoding, **options)
@@ -196,7 +196,7 @@ class Ratings:
         names = {"user_col": user_col, "item_col": item_col, "time_col": time_col, "weight_col": weight_col}
 
         def read(name: str, log: Any) -> dict[str, Coded]:
-            roles = _of_domain(names, name, logs)
+            roles = roles_of(names, name, logs)
             if isinstance(log, (str, os.PathLike)):
                 columns = files.read(log, roles, _encoding_of(encoding, name))
             elif isinstance(log, tuple):
@@ -381,7 +381,7 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Co
     if levels is not None:
         check_levels(levels)
     scales = {name: as_scale(scale, name) for name in sources}
-    item_cols = {name: _of_domain({"item_col": (names or {}).get("item_col")}, name, sources)["item_col"]
+    item_cols = {name: roles_of({"item_col": (names or {}).get("item_col")}, name, sources)["item_col"]
                  for name in titles or ()}
     shown: dict[str, Any] = {name: read_titles(given, _encoding_of(encoding, name), item_cols[name])
                              if isinstance(given, (str, os.PathLike)) else given
@@ -404,7 +404,7 @@ def _made(sources: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Co
         if given is not None and given != {}:
             one = whose[:-1]
             role = f"{one}_col"
-            named = {name: _of_domain({role: (names or {}).get(role)}, name, domains)[role] for name in domains}
+            named = {name: roles_of({role: (names or {}).get(role)}, name, domains)[role] for name in domains}
             rows = getattr(made, f"{one}_rows") if getattr(made, f"shared_{whose}") else None
             known[key], domains = attributes_of(
                 given, domains, whose, named, {name: _encoding_of(encoding, name) for name in domains}, rows)
@@ -420,12 +420,16 @@ def _domain(name: str, columns: Mapping[str, Coded], scale: Scale | None, duplic
     """One of ratings, or one of events where there are no ratings: those have a scale and a policy of their own."""
     if "rating_col" in columns:
         return domain_of(name, columns, scale, duplicates, titles)
-    if scale is not None:
-        raise DataError(f"domain {name!r} has events, which are on no scale; got {scale}. Leave its scale out.")
+    check_no_scale(name, scale)
     return domain_of(name, columns, as_scale((0, 1), name), "last", titles, half_life)
 
 
-def _of_domain(names: Mapping[str, Column | Wanted], domain: str, domains: Iterable[str],
+def check_no_scale(name: str, scale: Scale | None) -> None:
+    if scale is not None:
+        raise DataError(f"domain {name!r} has events, which are on no scale; got {scale}. Leave its scale out.")
+
+
+def roles_of(names: Mapping[str, Column | Wanted], domain: str, domains: Iterable[str],
                events: Iterable[str] = ()) -> dict[str, str | None]:
     """The columns of a domain, where they are given by domain; without ratings and with strengths for events."""
     for role, given in names.items():

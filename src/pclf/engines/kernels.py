@@ -113,6 +113,23 @@ def fill_exponential(key: Array, seed: Any, out: Array) -> None:
 
 
 @compiled
+def draw(key: Array, n: Array, seed: Any, order: Array, ends: Array, out: Array) -> None:
+    """Draws n[i] of some items for each user i, each from the seed, the user's key and the number of the draw alone.
+
+    Item order[j] is drawn as often as ends[j] is above ends[j - 1]. What is drawn is the user times the number of
+    items, and the item.
+    """
+    at, n_items = 0, len(order)
+    for i in range(len(key)):
+        stream = _mixed(seed + GOLDEN * key[i])
+        for k in range(n[i]):
+            uniform = (np.int64(_mixed(stream + GOLDEN * np.uint64(k)) >> np.uint64(11)) + 0.5) * 2.0**-53
+            j = min(np.searchsorted(ends, uniform * ends[-1], "right"), n_items - 1)
+            out[at] = i * n_items + order[j]
+            at += 1
+
+
+@compiled
 def hash_texts(start: Array, text: Array, out: Array) -> None:
     """A hash of each text, which is text[start[i]:start[i + 1]] in UTF-8: eight bytes at a time."""
     for i in range(len(out)):

@@ -84,13 +84,13 @@ def fit(model: "Mixture", data: Any, *, work: str | Path | None, memory: str | f
         estimate = max(1, files.n_ratings())
         with progress("read ratings", 2 * estimate, unit="ratings", shown=verbose) as advance:
             lists = bool(getattr(model, "lists", False))
-            room = Room(layout, dtype, lists, model._row_on_disk)
+            room = Room(layout, dtype, lists, partial(model._row_on_disk, named))
             sized = workers.sized(memory, room) if n_blocks is None else lambda *_: n_blocks
             catalogue = here.blocks(files, sized, advance, n_parts, workers.take_in)
         if model.n_user_clusters > catalogue.n_users:
             warnings.warn(f"n_user_clusters={model.n_user_clusters} is more than the {catalogue.n_users} users; some "
                           f"clusters will stay empty.", UserWarning, stacklevel=4)
-        n_restarts = model._n_restarts(catalogue.n_ratings)
+        n_restarts = model._n_restarts(catalogue.n_learned)
         steps = n_restarts * model.max_iter
         with progress(f"fit {type(model).__name__}", steps, shown=verbose) as advance:
             watchers = [lambda step: advance(1, f"objective {step.objective:,.0f}"), *callbacks]
@@ -179,7 +179,8 @@ class Here:
 
 def _named(files: RatingFiles) -> Ratings:
     """Domains with these names and nothing else, to check settings with before hours are spent."""
-    return Ratings.from_arrays({name: ([0], [0], [1]) for name in files.paths}, scale=(0, 1))
+    made = Ratings.from_arrays({name: ([0], [0], [1]) for name in files.paths}, scale=(0, 1))
+    return replace(made, domains={name: replace(d, events=name in files.events) for name, d in made.domains.items()})
 
 
 def _sample(catalogue: Catalogue, folder: Path, enough: int = SAMPLE) -> Ratings:
@@ -189,23 +190,25 @@ def _sample(catalogue: Catalogue, folder: Path, enough: int = SAMPLE) -> Ratings
              if catalogue.parts(b).start < share * catalogue.n_parts]
     domains = {}
     for z, (name, d) in enumerate(catalogue.ratings.domains.items()):
-        users, user, item, value = ([part[z][column] for part in parts] for column in range(4))
+        users, user, item, value, weight = ([part[z][column] for part in parts] for column in range(5))
         starts = np.cumsum([0, *map(len, users)]).tolist()
         domains[name] = replace(d, users=Vocabulary([id for own in users for id in own.ids]),
                                 user=np.concatenate([own + np.int32(start) for own, start in
                                                      zip(user, starts[:-1], strict=True)]),
-                                item=np.concatenate(item), value=np.concatenate(value))
+                                item=np.concatenate(item), value=np.concatenate(value),
+                                weight=np.concatenate(weight) if d.events else None)
     return replace(catalogue.ratings, domains=domains)
 
 
 def _beginning(block: Block, catalogue: Catalogue, share: float) -> list[tuple[Any, ...]]:
-    """The users of a block whose hashes are in the first share of all: ids, user, item and value, for each domain."""
+    """The users of a block whose hashes are in the first share of all: ids, user, item, value and weight, for each
+    domain."""
     out = []
     for z, kind in enumerate(catalogue.id_kinds):
         keys = block.column(z, "key")
         n = len(keys) if share >= 1 else int(np.searchsorted(keys, np.uint64(share * 2**64)))
         stop = int(np.searchsorted(block.column(z, "user"), n))
-        columns = (np.array(block.column(z, column)[:stop]) for column in ("user", "item", "value"))
+        columns = (np.array(block.column(z, column)[:stop]) for column in ("user", "item", "value", "weight"))
         out.append((block.ids(z, slice(0, n), kind), *columns))
     return out
 
@@ -254,17 +257,19 @@ def write_block(folder: Path, b: int, rules: Sequence[SpreadUsers], engines: Seq
     for part, (start, stop) in zip(parts, pairwise(ends), strict=True):
         for z, kind in enumerate(catalogue.id_kinds):
             users = slice(int(start[z]), int(stop[z]))
-            own = _part(block, z, users, kind, [member[user_rows[z][users]] for member in rows],
+            own = _part(block, z, users, kind, catalogue.domains[z].events,
+                        [member[user_rows[z][users]] for member in rows],
                         {m: kept[users] for m, kept in factors[z].items()})
             out[part, z] = np.frombuffer(bytes.fromhex(own.write(path_of(folder, z, part))), np.uint8)
     return out
 
 
-def _part(block: Block, z: int, users: slice, kind: str, rows: Sequence[Floats],
+def _part(block: Block, z: int, users: slice, kind: str, events: bool, rows: Sequence[Floats],
           factors: Mapping[int, Floats]) -> PartFile:
     start, stop = np.searchsorted(block.column(z, "user"), [users.start, users.stop])
-    user, item, value = (block.column(z, name)[start:stop] for name in ("user", "item", "value"))
-    return PartFile(block.ids(z, users, kind), user - np.int32(users.start), item, value, rows, factors)
+    user, item, value, weight = (block.column(z, name)[start:stop] for name in ("user", "item", "value", "weight"))
+    return PartFile(block.ids(z, users, kind), user - np.int32(users.start), item, value, rows, factors,
+                    weight if events else None)
 
 
 def _write_shared(model: "Mixture", people: People, key: str | bytes | None) -> None:
@@ -412,13 +417,12 @@ def _with_users(factors: Mapping[str, Factors], data: Ratings,
         for name, own in fit.domains.items():
             rows = kept[names.index(name)][m]
             size, n_about = own.items.shape[1], own.user_weights.shape[0]
-            if rows.shape[1] != size + n_about + 2:
+            if rows.shape[1] != size + n_about + 3:
                 raise ModelFileError(f"users of {name!r} must have the factors of the model; they have others")
-            users, about, gain, picks = np.split(rows, [size, size + n_about, size + n_about + 1], axis=1)
+            users, about, gain, picks, n_rated = np.split(rows, np.cumsum([size, n_about, 1, 1]), axis=1)
             choosers = replace(own.choosers, places=np.zeros((len(rows), len(own.choosers.variance))))
-            n_rated = np.bincount(data[name].user, minlength=len(rows))
             domains[name] = replace(own, users=np.ascontiguousarray(users), user_about=about, choosers=choosers,
-                                    n_rated=n_rated, gain=gain[:, 0], picks=picks[:, 0])
+                                    n_rated=n_rated[:, 0].astype(np.int64), gain=gain[:, 0], picks=picks[:, 0])
         made[id(fit)] = replace(fit, domains=domains)
     return {name: made[id(fit)] for name, fit in factors.items()}
 

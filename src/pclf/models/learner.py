@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pclf.clusters.loop import BY_ID
-from pclf.data.events import absences
+from pclf.data.events import Urn, absences
 from pclf.data.ratings import Ratings
 from pclf.engines import Machine
 from pclf.engines.cpu import one_thread_of_algebra
@@ -86,7 +85,8 @@ class Learner:
             done = level > 0
             user, item = user[done], item[done]
             weight = draw_weights(np.bincount(item, minlength=d.n_items), self.hyper.draw)
-            drawn = absences(user, item, d.n_items, np.random.default_rng(seed), weight / weight.sum())
+            drawn = (Urn.of(d, seed, weight).absences(user, item, d.users.keys()) if self.model._draws_by_id else
+                     absences(user, item, d.n_items, np.random.default_rng(seed), weight / weight.sum()))
             level = np.repeat(np.array([1, 0], np.uint8), [len(user), len(drawn[0])])
             user, item = np.concatenate([user, drawn[0]]), np.concatenate([item, drawn[1]])
         attributes = None
@@ -96,11 +96,11 @@ class Learner:
         return Source(name, user, item, level, d.n_users, d.n_items, len(d.scale), int(d.events),
                       ratings.user_rows[z] if ties.people else apart[0][z],
                       ratings.item_rows[z] if ties.things else apart[1][z], attributes,
-                      keys=d.items.keys() if self.model.start.endswith(BY_ID) else None)
+                      keys=d.items.keys() if self.model._draws_by_id else None)
 
     def n_factors(self, n: int) -> int:
         """How many axes so many ratings get."""
-        return EVENT_FACTORS if self.events and self.model.n_factors == "auto" else n_factors_of(self.model, n)
+        return n_factors_of(self.model, n, self.events)
 
     def _domains(self, ratings: Ratings) -> list[str]:
         """Domains that get factors: all that ask for them, and of those that leave it to us what the machine can do in
@@ -138,10 +138,13 @@ def _numbered(ratings: Ratings) -> tuple[list[Any], list[Any]]:
     return out[0], out[1]
 
 
-def n_factors_of(model: "PCLF", n: int) -> int:
-    """How many axes so many ratings support in the time that there is, if the model does not say."""
+def n_factors_of(model: "PCLF", n: int, events: bool) -> int:
+    """How many axes so many ratings support in the time that there is, if the model does not say. events: whether all
+    of them are."""
     if model.n_factors != "auto":
         return int(model.n_factors)
+    if events:
+        return EVENT_FACTORS
     affordable = 4 * int(np.sqrt(AFFORDED / max(1, n)) / 4)
     return max(FEWEST, min(MOST, affordable)) if n >= MANY else FEWEST
 

@@ -167,7 +167,7 @@ class Mixture(_Contract):
         known, streams = as_ratings(data), random_numbers(random_state)
         self._check_annealing(known)
         split_rng, trial_rng, _ = streams.spawn(3)          # as many as of PCLF, so that restarts begin alike
-        ratings, layout = with_absences(known, split_rng), self._layout(known)
+        ratings, layout = with_absences(known, split_rng, self._draws_by_id), self._layout(known)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         restarts, annealing, max_iter = self._n_restarts(ratings.n_ratings), Annealing.of(self), self.max_iter
         before = None if previous is None else Previous(previous, type(self), known, layout)
@@ -232,10 +232,11 @@ class Mixture(_Contract):
         """What a trial on a sample of the users says, and how many iterations were best there."""
         if not self.early_stopping:
             return None, self.max_iter
-        part, held_out = weights.hold_out_of_each(weights.some_users(sample(), split_rng), split_rng)
+        some = with_absences(sample(), split_rng, self._draws_by_id)
+        part, held_out = weights.hold_out_of_each(weights.some_users(some, split_rng), split_rng)
         return None, Annealing.of(self).trial(machine, part, held_out, layout, trial_rng, [], True)[1]
 
-    def _row_on_disk(self, n_ratings: int) -> int:
+    def _row_on_disk(self, data: Ratings, n_ratings: int) -> int:
         """How many numbers a row of factors has with so many ratings, at most; 0 without factors."""
         return 0
 
@@ -348,8 +349,8 @@ class Mixture(_Contract):
         {"genre": "horror"}, or both; for events, from the users."""
         target = self._domain(domain)
         told = self._as_told(domain, ratings, "user") if ratings else {}
-        if told:
-            self._check_users_here("a new item with ratings")
+        if told or target.events:                # of whom absences are drawn
+            self._check_users_here("a new item with ratings" if told else "a new item among events")
         known = self._attribute_row(domain, attributes)
         if not told and known is None:
             raise ArgumentError(f"a new item of {domain!r} needs at least one rating, or attributes; got neither.")
@@ -450,6 +451,11 @@ class Mixture(_Contract):
         if self.n_user_clusters > ratings.n_users:
             warnings.warn(f"n_user_clusters={self.n_user_clusters} is more than the {ratings.n_users} users; "
                           f"some clusters will stay empty.", UserWarning, stacklevel=4)
+
+    @property
+    def _draws_by_id(self) -> bool:
+        """Whether what chance decides depends on ids, and not on the order of rows."""
+        return bool(self.start.endswith(BY_ID))
 
     def _n_restarts(self, n_ratings: int) -> int:
         if self.n_restarts != "auto":

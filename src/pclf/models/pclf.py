@@ -28,7 +28,7 @@ from pclf import neighbours as near
 from pclf.blocks.engine import BlockEngine
 from pclf.blocks.factors import Finish, Spread
 from pclf.choice import Choice, Source, learn_from
-from pclf.clusters.loop import BY_ID, Callback
+from pclf.clusters.loop import Callback
 from pclf.clusters.state import Engine
 from pclf.data.events import with_absences
 from pclf.data.ratings import Ratings
@@ -146,7 +146,8 @@ class PCLF(Mixture, Recommender):
         known, streams = as_ratings(data), random_numbers(random_state)
         self._check_settings(known)
         split_rng, trial_rng, factor_rng = streams.spawn(3)
-        ratings, layout, annealing = with_absences(known, split_rng), self._layout(known), Annealing.of(self)
+        ratings = with_absences(known, split_rng, self._draws_by_id)
+        layout, annealing = self._layout(known), Annealing.of(self)
         machine = engines.create(engine, dtype=dtype, n_threads=n_threads, n_ratings=ratings.n_ratings)
         rows_machine = engines.for_rows(machine, max(len(d.scale) for d in known.domains.values()))
         restarts, learner = self._n_restarts(ratings.n_ratings), Learner(self, known, rows_machine)
@@ -191,7 +192,7 @@ class PCLF(Mixture, Recommender):
                     advance(0, "lists")
                     everybody = chosen_in(known, getattr(machine, "n_threads", None))
                     sample = everybody
-                    if self.start.endswith(BY_ID):
+                    if self._draws_by_id:
                         sample = everybody.ordered([d.users.keys() for d in known.domains.values()])
                     lists = Lists(learn_from(everybody, sample, seed=factor_seed,
                                              previous=None if before is None else before.choice,
@@ -213,9 +214,10 @@ class PCLF(Mixture, Recommender):
         self.lists_ = lists
         return self
 
-    def _row_on_disk(self, n_ratings: int) -> int:
+    def _row_on_disk(self, data: Ratings, n_ratings: int) -> int:
         hyper = hyper_of(self.hyper)
-        return 0 if self.factor_weight == 0 else hyper.shape + hyper.attribute_factors + n_factors_of(self, n_ratings)
+        return 0 if self.factor_weight == 0 else hyper.shape + hyper.attribute_factors + n_factors_of(
+            self, n_ratings, data.events)
 
     def _factors_on_disk(self, engine: BlockEngine, trial: Any, seed: int, verbose: bool,
                          folder: Callable[..., Path]) -> tuple[dict[str, Factors], list[Finish]]:
@@ -225,7 +227,8 @@ class PCLF(Mixture, Recommender):
         fits, finishes = {}, []
         with progress("learn factors", sum(map(learner.steps, set(wanted.values()))), shown=verbose) as advance:
             for m, ties in enumerate(dict.fromkeys(wanted.values())):
-                spreads = [Spread(engine, names, ties, folder(ties, names, self.n_factors, learner.hyper))
+                spreads = [Spread(engine, names, ties, folder(ties, names, self.n_factors, learner.hyper), seed,
+                                  learner.hyper.draw)
                            for names in ([learner.domains] if ties.any else [[name] for name in learner.domains])]
                 fits[ties] = learner.fit_raters(spreads, ties, seed, partial(advance, 1, "factors"))
                 finishes += [Finish(m, own.plan, own.given, own.rows) for own in spreads]
@@ -252,7 +255,7 @@ class PCLF(Mixture, Recommender):
                   trial_seed: int) -> tuple[Any, int]:
         if not self._learns(known):
             return None, self.max_iter
-        annealing, some = Annealing.of(self), sample()
+        annealing, some = Annealing.of(self), with_absences(sample(), split_rng, self._draws_by_id)
         part, held_out = weights.hold_out_of_each(weights.some_users(some, split_rng), split_rng)
         first, max_iter = annealing.trial(machine, part, held_out, layout, trial_rng, [], self.early_stopping)
         learner = Learner(self, some, Cores(getattr(machine, "n_threads", cores())))

@@ -31,16 +31,19 @@ from pclf.blocks.intake import (
     check_parts,
     items_of,
     keys_of,
+    lower_of,
     rated_twice,
 )
+from pclf.blocks.strengths import HALVES
 from pclf.data.columns import Coded, as_column, coded, numbers
 from pclf.data.parts import RatingFiles
 from pclf.data.ratings import Ratings
+from pclf.data.times import strengths
 from pclf.errors import EngineError, OutputError, PclfError
 
 ITEMS = "items.safetensors"
 FINDINGS = "z int, what string, id string, value double, n long"
-RECORDS = "part int, z int, key long, id string, item int, rating int, origin int, row long"
+RECORDS = "part int, z int, key long, id string, item int, rating int, weight float, origin int, row long"
 REPORT = "part int, n long, error binary"
 
 Added = Callable[..., list[NDArray[Any]]]
@@ -60,7 +63,7 @@ def take_in(frames: Any, folder: Path, n_parts: int, sized: Sized, advance: Adva
         _save_keys(folder, z, name, domain.items.keys())
     _send(frames, folder, n_parts, found, n_ratings)
     advance(n_ratings / 2, "rows are sorted")
-    ends = block_ends(spools, ratings, found, sized)
+    ends = block_ends(frames, spools, ratings, found, sized)
     light = [replace(f, items={}, item_counts=np.zeros(0, np.int64)) for f in found]
     builder = Builder(frames.options, spools, ratings, found)
     total = added(partial(_build, frames.options, folder, n_parts, light, ends), len(ends), builder.nothing(ends))
@@ -70,7 +73,8 @@ def take_in(frames: Any, folder: Path, n_parts: int, sized: Sized, advance: Adva
         path.unlink()
     for path in folder.glob(".*"):                   # of attempts that came to nothing
         shutil.rmtree(path)
-    return catalogue_of(ratings, builder.kinds, ends, total)
+    return catalogue_of(ratings, builder.kinds, ends, total, lambda middles: added(
+        partial(lower_of, folder, middles), len(ends), [np.zeros((2, HALVES), np.int64)] * len(middles)))
 
 
 def _looked_at(frames: Any) -> list[Found]:
@@ -141,9 +145,10 @@ def _send(frames: Any, folder: Path, n_parts: int, found: Sequence[Found], n_rat
         records = frame.mapInArrow(_code(z, own.name, list(own.ratings), n_parts, folder), RECORDS)
         sent = records if sent is None else sent.unionAll(records)
     whole = [f.kinds["user"][0] == "whole numbers" for f in found]
+    spool = _spool(folder, n_parts, whole, list(map(frames.policy, frames.paths)))
     with plainly():
         report = sent.groupBy("part").applyInArrow(                                    # type: ignore[union-attr]
-            _spool(folder, n_parts, whole, frames.duplicates), REPORT).toArrow().sort_by("part").to_pylist()
+            spool, REPORT).toArrow().sort_by("part").to_pylist()
     for row in report:
         if row["error"] is not None:
             raise_told(row["error"])
@@ -164,7 +169,7 @@ def _code(z: int, name: str, ratings: Sequence[float], n_parts: int,
 
         partition, values = _partition(), np.array(ratings)
         keys_of_items, item_codes = _load_keys(folder, z)
-        for users, items, rated in _coded(batches):
+        for users, items, rated, *weights in _coded(batches):
             keys = keys_of(users.distinct)
             own = keys_of(items.distinct)
             at = np.minimum(np.searchsorted(keys_of_items, own), len(keys_of_items) - 1)
@@ -175,15 +180,16 @@ def _code(z: int, name: str, ratings: Sequence[float], n_parts: int,
             texts = pa.array(users.distinct).cast(pa.string()) if isinstance(
                 users.distinct, np.ndarray) else users.distinct.cast(pa.string())
             key, n = keys[users.codes], len(users)
+            weight = pa.array(strengths(weights[0], name), pa.float32()) if weights else pa.nulls(n, pa.float32())
             yield pa.RecordBatch.from_arrays([
                 pa.array(part_of(key, n_parts).astype(np.int32)), pa.array(np.full(n, z, np.int32)),
                 pa.array(key.view(np.int64)), texts.take(pa.array(users.codes)),
                 pa.array(item_codes[at][items.codes].astype(np.int32)), pa.array(value[rated.codes].astype(np.int32)),
-                pa.array(np.full(n, partition, np.int32)), pa.array(users.rows)], schema=arrow_schema(RECORDS))
+                weight, pa.array(np.full(n, partition, np.int32)), pa.array(users.rows)], schema=arrow_schema(RECORDS))
     return code
 
 
-def _spool(folder: Path, n_parts: int, whole: Sequence[bool], duplicates: str) -> Callable[[Any], Any]:
+def _spool(folder: Path, n_parts: int, whole: Sequence[bool], policies: Sequence[str]) -> Callable[[Any], Any]:
     """A part as files, its ratings by user and by item, whatever order they came in."""
     def spool(table: Any) -> Any:
         import pyarrow as pa
@@ -198,21 +204,23 @@ def _spool(folder: Path, n_parts: int, whole: Sequence[bool], duplicates: str) -
                                   f"not see it. Give work on a mounted disk.")
             with TemporaryDirectory() as local:
                 spools = Spools(Path(local), n_parts)
-                for z, is_whole in enumerate(whole):
+                for z, (is_whole, policy) in enumerate(zip(whole, policies, strict=True)):
                     own = table.filter(pc.equal(table["z"], z)).combine_chunks()
                     if not len(own):
                         continue
                     key, item, rating, origin, row = (
                         own[name].to_numpy() for name in ("key", "item", "rating", "origin", "row"))
+                    weight = own["weight"].to_numpy(zero_copy_only=False)
                     order = np.lexsort((row, origin, item, key))
                     again = (np.diff(key[order]) == 0) & (np.diff(item[order]) == 0)
-                    if duplicates == "error" and again.any():
+                    if policy == "error" and again.any():
                         one = order[1:][int(again.argmax())]
                         name, domain = list(_items(folder).domains.items())[z]
                         user = own["id"][int(one)].as_py()
                         raise rated_twice(name, int(user) if is_whole else user, domain.items.decode([item[one]])[0],
                                           f" in row {row[one]:,} of partition {origin[one]}")
-                    spools.add(z, key[order].view(np.uint64), item[order], rating[order])
+                    spools.add(z, key[order].view(np.uint64), item[order], rating[order],
+                               None if own["weight"].null_count else weight[order])
                     ids = pc.unique(own["id"]).cast(pa.large_string())
                     spools.add_ids(z, keys_of(ids), ids.cast(pa.int64()).to_numpy() if is_whole else ids)
                 n = len(table)
@@ -300,6 +308,6 @@ def arrow_schema(schema: str) -> Any:
     """A schema of Spark as Arrow's."""
     import pyarrow as pa
 
-    kinds = {"int": pa.int32(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64(), "string": pa.string(),
-             "binary": pa.binary()}
+    kinds = {"int": pa.int32(), "long": pa.int64(), "bigint": pa.int64(), "double": pa.float64(), "float": pa.float32(),
+             "string": pa.string(), "binary": pa.binary()}
     return pa.schema([(name, kinds[kind]) for name, kind in (column.split() for column in schema.split(", "))])
