@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pclf.blocks import choices
 from pclf.blocks.block import Block, block_of
 from pclf.blocks.catalogue import Catalogue
-from pclf.blocks.factors import Finish, Given, Plan, answer, finished
-from pclf.blocks.factors import Question as FactorQuestion
+from pclf.blocks.groups import Finish, Given, Plan, answer, finished
+from pclf.blocks.groups import Question as FactorQuestion
 from pclf.choice.sums import Question
 from pclf.clusters.loop import counts_of_users, memberships_of_items, posteriors_from, seeds_of_posteriors, spread
 from pclf.clusters.mstep import joint, log_density, memberships
@@ -103,7 +103,7 @@ class BlockEngine:
         return choices.answer(self.catalogue, self.blocks, b, self.n_threads, question, *arguments)
 
     def factors(self, b: int, question: FactorQuestion, plan: Plan, given: Given, rows: Path) -> Arrays:
-        """What a question of `pclf.blocks.factors` finds. rows: where people's rows are."""
+        """What a question of `pclf.blocks.groups` finds. rows: where people's rows are."""
         return answer(self.catalogue, self.blocks, b, self.n_threads, rows, question, plan, given)
 
     def finished(self, b: int, finish: Finish) -> list[Floats]:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pclf import storage
-from pclf.blocks import factors
+from pclf.blocks import groups
 from pclf.blocks.catalogue import Catalogue
 from pclf.blocks.choices import memory_of
 from pclf.blocks.intake import LARGEST_PART, Advance, Sized, take_in
@@ -169,7 +169,7 @@ class Room:
         if self.lists:
             least, what = max((least, what), (BASE + of_items + memory_of(ratings, n_ratings), "and their lists"))
         if row:
-            of_rows = factors.memory_of(sum(d.n_items for d in ratings.domains.values()), n_ratings, row)
+            of_rows = groups.memory_of(sum(d.n_items for d in ratings.domains.values()), n_ratings, row)
             least, what = max((least, what), (BASE + of_items + of_rows, "with factors"))
         if memory < least:
             raise ArgumentError(f"memory must be at least {least / 1e9:.1f} GB for {sum(problem.sizes):,} items "

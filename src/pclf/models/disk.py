@@ -24,7 +24,7 @@ from pclf.blocks.block import Block, block_of
 from pclf.blocks.catalogue import Catalogue
 from pclf.blocks.choices import Spread
 from pclf.blocks.engine import BlockEngine
-from pclf.blocks.factors import Finish
+from pclf.blocks.groups import Finish
 from pclf.blocks.intake import Advance, Sized, take_in
 from pclf.blocks.people import PartFile, People, path_of
 from pclf.blocks.work import Room, Work, as_bytes, kept_arrays, load_run, remove, save_run
@@ -409,7 +409,7 @@ class Crowd:
 
 def _with_users(factors: Mapping[str, Factors], data: Ratings,
                 kept: Sequence[Mapping[int, Floats]]) -> dict[str, Factors]:
-    """Fits of factors with the users of a part. kept: of each domain and fit, see `blocks.factors.finished`."""
+    """Fits of factors with the users of a part. kept: of each domain and fit, see `blocks.groups.finished`."""
     names, fits = list(data.domains), list({id(fit): fit for fit in factors.values()}.values())
     made = {}
     for m, fit in enumerate(fits):

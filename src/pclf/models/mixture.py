@@ -45,7 +45,7 @@ from pclf.serving.lists import Pool, Recommendation
 
 if TYPE_CHECKING:
     from pclf.blocks.engine import BlockEngine
-    from pclf.blocks.factors import Finish
+    from pclf.blocks.groups import Finish
     from pclf.models.base import Recommender as _Contract  # beside which a mixture always stands
 else:
     _Contract = object

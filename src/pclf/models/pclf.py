@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from pclf import engines
 from pclf import neighbours as near
 from pclf.blocks.engine import BlockEngine
-from pclf.blocks.factors import Finish, Spread
+from pclf.blocks.factors import Spread
+from pclf.blocks.groups import Finish
 from pclf.choice import Choice, Source, learn_from
 from pclf.clusters.loop import Callback
 from pclf.clusters.state import Engine

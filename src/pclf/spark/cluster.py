@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pclf import __version__, errors, storage
 from pclf.blocks.catalogue import Catalogue
 from pclf.blocks.engine import Arrays, BlockEngine
-from pclf.blocks.factors import Finish, Given
+from pclf.blocks.groups import Finish, Given
 from pclf.blocks.intake import Advance, Sized
 from pclf.blocks.work import Room, as_bytes
 from pclf.clusters.state import Params, SpreadCounts, SpreadUsers
