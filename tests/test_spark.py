@@ -19,7 +19,7 @@ import pytest
 from test_disk import CLOSE, GOOD, MODELS, catalogues, facts, fitted, table, with_factors, with_lists, written
 
 import pclf
-from pclf.errors import ArgumentError, DataError, EngineError, OutputError
+from pclf.errors import ArgumentError, DataError, EngineError, OutputError, UnknownNameError
 from pclf.models import disk
 
 pytestmark = [
@@ -318,8 +318,8 @@ def test_frames_that_cannot_be_fitted_are_refused(spark, small, tmp_path):
     good = spark.createDataFrame(pa.table(dict(zip(("user_id", "item_id", "rating"), GOOD, strict=True))))
     with pytest.raises(DataError, match=r"films.* must have at least one row"):
         pclf.RMGM(2, 2).fit({"films": good.where("user_id > 9")}, work=tmp_path / "work")
-    with pytest.raises(ArgumentError, match=r"engines 'disk' and 'spark' fit clusters"):
-        pclf.PCLF().fit({"films": good}, work=tmp_path / "work")
+    with pytest.raises(UnknownNameError, match="unknown domain 'film' in events: did you mean 'films'"):
+        pclf.spark.RatingFrames({"films": good}, events=["film"])
     with pytest.raises(ArgumentError, match="engine 'spark' needs a folder"):
         pclf.RMGM(2, 2).fit({"films": good})
     with pytest.raises(ArgumentError, match="Mount the bucket"):
