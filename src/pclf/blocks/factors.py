@@ -22,6 +22,7 @@ from pclf.blocks.groups import (
     drawn,
     met,
     nothing_of,
+    of_chance,
     of_each,
     of_population,
     patterns,
