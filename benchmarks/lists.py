@@ -556,7 +556,7 @@ SECTIONS = (
     ("Time", "speed", "Liked items of MovieLens 1M as events, 80 % of them; a fit, and lists of ten for everybody, the best of three each, on "
      "so many cores. ALS is implicit's with 64 factors and 15 iterations, in the same run. PCLF also learns what the model of ratings needs, "
      "and what people will choose who told little, who have most of the time of its lists. Seconds on the clock are too many where the "
-     "machine has other work, as it had here; core seconds, of all cores together, depend on that less.",
+     "machine has other work; core seconds, of all cores together, depend on that less.",
      {"data": "data", "model": "model", "cores": "cores", "seconds": "fit, s", "cpu_seconds": "fit, core seconds", "lists_seconds": "lists, s",
       "lists_cpu_seconds": "lists, core seconds"}),
 )
