@@ -17,7 +17,7 @@ from scipy.special import expit
 from pclf.choice.few import Together
 from pclf.choice.gram import Floats
 from pclf.choice.items import Items
-from pclf.choice.rows import Rows, Setting, as_rows, taken
+from pclf.choice.rows import LARGEST, Rows, Setting, as_rows, taken
 from pclf.choice.sums import Counts
 from pclf.choice.validate import FEWEST, HIDDEN
 
@@ -36,23 +36,27 @@ class Calibration(NamedTuple):
 
     It is the probability that the item is among the next choices of a person, of which as many are to come as a quarter
     of those that are known: of what people had chosen, a fifth was hidden, and four fifths were left. Beyond its ends
-    the curve goes on as the logistic regression does.
+    the curve goes on as the logistic regression does, but above them no faster than with odds that are proportional to
+    what is expected. Who chose less or more than all of these people counts as the nearest of them.
     """
 
     b: float = 1.0
     c: float = 0.0
     at: tuple[float, ...] = (0.0,)
     logits: tuple[float, ...] = (0.0,)
+    fewest: float = 1.0
+    most: float = LARGEST
 
     def probability(self, expected: Floats, n_chosen: Floats) -> NDArray[np.float64]:
         place, ends = self.place(expected, n_chosen), (self.at[0], self.at[-1])
-        logit = np.interp(place, self.at, self.logits) + (place - np.clip(place, *ends))
+        beyond = place - np.clip(place, *ends)
+        logit = np.interp(place, self.at, self.logits) + np.where(beyond > 0, beyond / max(1.0, self.b), beyond)
         out: NDArray[np.float64] = expit(logit)
         return out
 
     def place(self, expected: Floats, n_chosen: Floats) -> Floats:
         """Where on the curve items are.   expected: (people, n), n_chosen: (people,)"""
-        each = self.c * np.log(np.maximum(n_chosen, 1))[:, None]
+        each = self.c * np.log(np.clip(n_chosen, self.fewest, self.most))[:, None]
         out: Floats = self.b * np.log(np.maximum(expected, 0) + SMALLEST) + each
         return out
 
@@ -103,7 +107,8 @@ def calibrate(expected: Floats, n_chosen: Floats, came: NDArray[np.bool_]) -> Ca
     starts = (ends - sizes)[first]
     middle = np.add.reduceat(place, starts) / np.diff(starts, append=len(place))
     return Calibration(b, c, tuple(np.maximum.accumulate(middle).tolist()),      # rounding must not make it fall
-                       tuple(np.log(share / (1 - share)).tolist()))
+                       tuple(np.log(share / (1 - share)).tolist()), max(1.0, float(each.min())),
+                       max(1.0, float(each.max())))
 
 
 def _weights(x: Floats, came: NDArray[np.bool_]) -> tuple[float, float]:

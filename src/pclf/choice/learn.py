@@ -101,8 +101,8 @@ class Choice:
         for z, (items, setting, calibration, crossing) in enumerate(zip(
                 self.items, self.settings, self.calibrations, self.crossings, strict=True)):
             arrays |= items.to_arrays(f"{prefix}.{z}.items")
-            arrays |= {f"{prefix}.{z}.setting": np.array([*setting, *calibration[:2]]),
-                       f"{prefix}.{z}.curve": np.array(calibration[2:])}
+            arrays |= {f"{prefix}.{z}.setting": np.array([*setting, *calibration[:2], *calibration[4:]]),
+                       f"{prefix}.{z}.curve": np.array(calibration[2:4])}
             arrays |= crossing.to_arrays(f"{prefix}.{z}.crossing") if crossing else {}
         for z, tastes in enumerate(self.tastes):
             arrays |= tastes.to_arrays(f"{prefix}.{z}.tastes")
@@ -117,15 +117,16 @@ class Choice:
         items, settings, calibrations, crossings = [], [], [], list[Crossing | None]()
         for z, n_items in enumerate(sizes):
             name = f"{prefix}.{z}"
-            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 9},
+            setting = check_array(f"{name}.setting", arrays[f"{name}.setting"], dtype="float64", shape={"numbers": 11},
                                   low=-LARGEST, high=LARGEST).tolist()
             curve = check_array(f"{name}.curve", arrays[f"{name}.curve"], dtype="float64", low=-LARGEST, high=LARGEST,
                                 shape={"lines": 2, "points": None})
-            if not curve.shape[1] or (np.diff(curve, axis=1) < 0).any() or min(setting[0], *setting[5:7]) < 0:
+            if not curve.shape[1] or (np.diff(curve, axis=1) < 0).any() or min(setting[0], *setting[5:7]) < 0 or not (
+                    1 <= setting[9] <= setting[10]):
                 raise ModelFileError(f"{name} must have a curve that rises, and settings that are not negative")
             items.append(Items.from_arrays(f"{name}.items", arrays, n_items))
             settings.append(Setting(*setting[:7]))
-            calibrations.append(Calibration(*setting[7:], *map(tuple, curve.tolist())))
+            calibrations.append(Calibration(*setting[7:9], *map(tuple, curve.tolist()), *setting[9:]))
             crossings.append(Crossing.from_arrays(f"{name}.crossing", arrays, sum(sizes) - n_items, n_items, n_people)
                              if f"{name}.crossing.left" in arrays else None)
         tastes = [Tastes.from_arrays(f"{prefix}.{z}.tastes", arrays, n_features) for z in range(len(sizes))
