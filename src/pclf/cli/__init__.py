@@ -94,7 +94,9 @@ def _run(debug: bool) -> int:
     usage_error: Any = typer.BadParameter.__bases__[0]
     try:
         warnings.showwarning = _warn
-        return int(app(prog_name="pclf", standalone_mode=False) or 0)      # 130: newer typers turn Ctrl-C into this
+        code = int(app(prog_name="pclf", standalone_mode=False) or 0)      # 130: newer typers turn Ctrl-C into this
+        sys.stdout.flush()                           # here, where a reader that has gone is no failure
+        return code
     except typer.Exit as stop:
         return int(stop.exit_code)
     except typer.Abort:

@@ -131,10 +131,10 @@ class PCLF(Mixture, Recommender):
             work: str | Path | None = None, memory: str | float | None = None) -> Self:
         """Learn from ratings: Ratings, a data frame, or a dict of frames, one a domain.
 
-        engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory, which does without
-        neighbours: data are then RatingFiles, or a dict of files, folders or patterns; work is a folder to work in,
-        from which the same call goes on after it was stopped, and memory ("4GB") is what it may use. "spark" does the
-        same on a cluster; data may be a dict of Spark frames there, and work is a folder that all executors see.
+        engine: "auto", "cpu", "gpu", "reference", or "disk" for files larger than memory, which leaves neighbours
+        out. Data are then RatingFiles, or a dict of files, folders or patterns; work is a folder to work in, from
+        which the same call goes on after it was stopped, and memory ("4GB") is what it may use. "spark" does the same
+        on a cluster; data may be a dict of Spark frames there, and work is a folder that all executors see.
         dtype, n_threads: of the CPU, or of a task.
         callbacks: called after each iteration of EM with a `Step`; a true answer stops the run.
         previous: an older fit of the same domains to go on from, see `update`.
