@@ -171,7 +171,8 @@ def test_a_trial_on_a_sample_decides_about_bridges_and_weights_on_disk(tmp_path)
         errors = [np.abs(m.predict(name, [user[i] for i in some], [item[i] for i in some]) -
                          np.array(rating)[some]).mean() for m in (model, twin)]
         assert errors[0] == pytest.approx(errors[1], rel=0.02)
-        assert "people" in str(model.transfer_[name])
+        other = "books" if name == "films" else "films"
+        assert f"people: people of {name} also rate {other}" in str(model.transfer_[name])
 
 
 def test_a_fit_of_factors_goes_on_where_it_was_stopped(tmp_path, monkeypatch):

@@ -213,7 +213,7 @@ def turned(group: Group, given: Given) -> Answers:
     """Of each analysis, with A the matrix of choices less those of chance: A'A x in its two parts, and x'A'A x."""
     out: Answers = []
     for k, domains in enumerate(group.plan.analyses):
-        left, by_thing, chance, root = _left(group, given, k, domains)
+        left, _, by_thing, chance, root = _left(group, given, k, domains)
         out += [np.asarray(by_thing.sums((left / root).astype(np.float32)), np.float64), chance.T @ left, left.T @ left]
     return out
 
@@ -389,22 +389,23 @@ def _population(plan: Plan, given: Given) -> Population:
     return population_of(given, "people", plan.shapes, float(given["freedom"][0]))
 
 
-def _left(group: Group, given: Given, k: int, domains: Sequence[int]) -> tuple[Floats, Lists, Floats, Floats]:
-    """A x of these people; who chose things, what chance would choose, and the roots that people are scaled by."""
+def _left(group: Group, given: Given, k: int,
+          domains: Sequence[int]) -> tuple[Floats, Lists, Lists, Floats, Floats]:
+    """A x of these people; who chose what, by person and by thing; what chance would choose, and the roots that people
+    are scaled by."""
     by_person, by_thing, of_domains = group.choosing(domains)
     counts, right = given[f"counts.{k}"], given[f"right.{k}"]
     root, chance, total = of_chance(counts, counts)
     own_root, own_chance, _ = of_chance(of_domains, counts)
     sums = by_person.sums((right / root[:, None]).astype(np.float32))
     left = sums / (own_root[:, None] * total) - own_chance @ (chance.T @ right)
-    return left, by_thing, own_chance, own_root[:, None]
+    return left, by_person, by_thing, own_chance, own_root[:, None]
 
 
 def _places(group: Group, given: Given, k: int,
             domains: Sequence[int]) -> tuple[Floats, NDArray[Any], Lists, Lists]:
     """Where people are, by what they chose; how much they chose; and who chose what, by person and by thing."""
-    left, _, _, root = _left(group, given, k, domains)
-    by_person, by_thing, _ = group.choosing(domains)
+    left, by_person, by_thing, _, root = _left(group, given, k, domains)
     return (left @ given[f"to people.{k}"]) / root, by_person.n_chosen, by_person, by_thing
 
 

@@ -82,7 +82,8 @@ def bridge_text(kind: str, domain: str, data: Ratings, percent: float, visitors:
     if kind == "people":
         shared = _in_both(data, domain, "users")
         people, rate = ("person", "rates") if shared == 1 else ("people", "rate")
-        what = f"{shared:,} {people} of {domain} also {rate} {_listed(others)}"
+        number = f"{shared:,} " if len(data[domain].users) else ""           # those on disk are not counted here
+        what = f"{number}{people} of {domain} also {rate} {_listed(others)}"
     elif kind == "things":
         shared = _in_both(data, domain, "items")
         what = f"{count(shared, 'item')} of {domain} {'is' if shared == 1 else 'are'} also in {_listed(others)}"
